@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use buddy_system_allocator::FrameAllocator;
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group};
 use ipu_bench::{FILLS, IPUS, Trace, TraceStep};
-use ipu_core::FreeIndex;
+use ipu_core::hardware::FreeIndex;
 
 /// Number of interleaved runs.
 const INTERLEAVED_RUNS: usize = 401;

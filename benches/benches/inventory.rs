@@ -7,10 +7,10 @@ use std::hint::black_box;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use ipu_bench::{FILLS, IPUS, Trace, TraceStep};
-use ipu_core::{
-    BestFit, Block, Capacity, CordonOwner, FirstFit, Inventory, InventoryCapacity, IpuAddress, IpuCount,
-    PartitionId, PartitionSpec, Placement, PlacementPolicy, PlacementRequest, Topology, place,
-};
+use ipu_core::allocator::{Capacity, InventoryCapacity};
+use ipu_core::hardware::{Block, Inventory, IpuAddress, PartitionSpec, Topology};
+use ipu_core::placement::{BestFit, FirstFit, Placement, PlacementPolicy, PlacementRequest, place};
+use ipu_core::{CordonOwner, IpuCount, PartitionId};
 
 /// Bit mask of one machine per link domain, which is cordoned.
 const CORDONED: u64 = 0x00f0_0000;

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use ipu_core::{JobPhase, plan};
+use ipu_core::job::{JobPhase, plan};
 
 #[allow(dead_code, reason = "the benchmark uses a part of the model")]
 #[path = "../../ipu-core/tests/it/lifecycle/world.rs"]

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
-use ipu_core::{
-    Change, ControllerName, ControllerView, Entry, Event, Hardware, Inventory, InventoryCapacity, JobKey,
-    Listing, Owner, PartitionSpec, Phase, Policy, Request, ServiceState, State, Timestamp, Topology,
-    evaluate_queue, step,
+use ipu_core::allocator::{
+    Change, ControllerView, Entry, Event, Hardware, InventoryCapacity, Listing, Phase, Policy, Request,
+    ServiceState, State, evaluate_queue, step,
 };
+use ipu_core::hardware::{Inventory, PartitionSpec, Topology};
+use ipu_core::{ControllerName, JobKey, Owner, Timestamp};
 
 const NOW: Timestamp = Timestamp::from_millis(1_000);
 

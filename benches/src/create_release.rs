@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use ipu_allocator::{Allocator, Controller, EnsureOutcome, Options, ReleaseOutcome, SqliteStore};
-use ipu_core::{
-    AgentId, AllocationId, ControllerName, IpuCount, IpuPlace, JobKey, Owner, Partition, PartitionId,
-    PartitionSpec, PartitionState, Phase, Release, Request, Topology,
-};
+use ipu_core::allocator::{Phase, Release, Request};
+use ipu_core::hardware::{IpuPlace, Partition, PartitionSpec, PartitionState, Topology};
+use ipu_core::{AgentId, AllocationId, ControllerName, IpuCount, JobKey, Owner, PartitionId};
 use ipu_vipu_client::{
     AgentIpus, ControllerPool, CreatePartition, IpuofConfig, PartitionStatus, VipuController, VipuError,
 };

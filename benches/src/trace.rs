@@ -1,6 +1,7 @@
 //! Allocation traces, identical for all compared implementations.
 
-use ipu_core::{FreeIndex, IpuCount};
+use ipu_core::IpuCount;
+use ipu_core::hardware::FreeIndex;
 use ipu_testkit::Random;
 
 /// Measured sizes in IPUs, of one or several IPU-PODs.

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use ipu_core::{AgentAttributes, AgentId, Inventory, Partition, Topology, check_inventory};
+use ipu_core::AgentId;
+use ipu_core::hardware::{AgentAttributes, Inventory, Partition, Topology, check_inventory};
 use serde::Deserialize;
 
 use crate::error_messages::check_error;

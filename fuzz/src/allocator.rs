@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_core::{
-    BootTime, CallTimes, ControllerName, ControllerView, Cordon, CordonTarget, Entry, Event, Hardware,
-    InFlight, Inventory, InventoryCapacity, JobKey, Listing, OnNoCapacity, Owner, OwnerLiveness, Owners,
-    PartitionSpec, PartitionState, Policy, Reason, Release, Reply, Request, ServiceState, State, Timestamp,
-    Topology, calls, evaluate_queue, step,
+use ipu_core::allocator::{
+    CallTimes, ControllerView, Cordon, CordonTarget, Entry, Event, Hardware, InFlight, InventoryCapacity,
+    Listing, OnNoCapacity, OwnerLiveness, Owners, Policy, Release, Reply, Request, ServiceState, State,
+    calls, evaluate_queue, step,
 };
+use ipu_core::hardware::{Inventory, PartitionSpec, PartitionState, Topology};
+use ipu_core::{BootTime, ControllerName, JobKey, Owner, Reason, ReasonCode, Timestamp};
 
 /// Maximum number of events per input: several lives of a partition.
 const MAX_EVENTS: usize = 64;
@@ -178,7 +179,7 @@ impl System {
         let fresh = Self::new().hardware;
         let number = usize::from(which % 2);
         self.hardware.controllers[number].listing = match self.hardware.controllers[number].listing {
-            Ok(_) => Err(Reason::new("ControllerUnavailable", "no reply")),
+            Ok(_) => Err(Reason::new(ReasonCode::ControllerUnavailable, "no reply")),
             Err(_) => fresh.controllers[number].listing.clone(),
         };
     }

@@ -1,6 +1,6 @@
 //! Input of `ipuctl decide`: a job and an observation as JSON.
 
-use ipu_core::{Limits, Observation, Plan, RawJob, check_plan, plan};
+use ipu_core::job::{Limits, Observation, Plan, RawJob, check_plan, plan};
 use serde::{Deserialize, Serialize};
 
 use crate::error_messages::check_message;

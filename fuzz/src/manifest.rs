@@ -1,6 +1,6 @@
 //! Manifest files, and edits from the command line.
 
-use ipu_core::Limits;
+use ipu_core::job::Limits;
 use ipu_k8s::crd::{Document, FieldEdit, IpuJob, Manifest, read_manifests};
 
 use crate::error_messages::{check_error, check_message, text};

@@ -3,9 +3,10 @@
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
+use ipu_core::job::ExitCodeSet;
 use ipu_core::{
-    AgentId, AllocationId, ClusterId, ControllerName, CordonOwner, ExitCodeSet, IpuCount, JobKey, JobName,
-    JobUid, Namespace, PartitionId,
+    AgentId, AllocationId, ClusterId, ControllerName, CordonOwner, IpuCount, JobKey, JobName, JobUid,
+    Namespace, PartitionId,
 };
 use serde::{Deserialize, Serialize};
 

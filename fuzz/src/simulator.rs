@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::{Request, Response};
-use ipu_core::Topology;
+use ipu_core::hardware::Topology;
 use tokio::runtime::{Builder, Runtime};
 use vipu_sim::{InProcess, Simulator};
 

@@ -1,6 +1,6 @@
 //! Topologies, as text and as JSON.
 
-use ipu_core::{Inventory, Topology, check_inventory};
+use ipu_core::hardware::{Inventory, Topology, check_inventory};
 
 use crate::decide::assert_round_trip;
 use crate::error_messages::check_error;

@@ -5,7 +5,9 @@
 use std::{env, error::Error, fs, path::Path, sync::Arc, time::Duration, time::SystemTime};
 
 use ipu_allocator::{Allocator, Controller, EnsureOutcome, Options, SqliteStore};
-use ipu_core::{Entry, JobKey, Owner, OwnerLiveness, PartitionSpec, Phase, Release, Request, Topology};
+use ipu_core::allocator::{Entry, OwnerLiveness, Phase, Release, Request};
+use ipu_core::hardware::{PartitionSpec, Topology};
+use ipu_core::{JobKey, Owner};
 use ipu_vipu_client::{ConnectOptions, ControllerPool, GrpcController};
 use tokio::time::{Instant, sleep};
 use vipu_sim::Simulator;

@@ -5,10 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt as _};
+use ipu_core::allocator::{
+    Cordon, CordonEffect, Ended, Entry, Event, MachinesError, OnNoCapacity, Outcome, Owners, Phase,
+    PlacementConstraint, Policy, QueueStatus, Release, Request, UsageRecord,
+};
+use ipu_core::hardware::Partition;
+use ipu_core::placement::PlacementMode;
+use ipu_core::render::IpuofConfig;
 use ipu_core::{
-    AgentId, ControllerName, Cordon, CordonEffect, CordonId, CordonOwner, Ended, Entry, Event, IpuofConfig,
-    MachinesError, OnNoCapacity, Outcome, Owner, Owners, Partition, PartitionId, Phase, PlacementConstraint,
-    PlacementMode, Policy, QueueStatus, Reason, Release, Request, Timestamp, UsageRecord,
+    AgentId, ControllerName, CordonId, CordonOwner, Owner, PartitionId, Reason, ReasonCode, Timestamp,
 };
 use ipu_vipu_client::{ControllerPool, VipuError};
 use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
@@ -267,7 +272,7 @@ impl Allocator {
             self.inner.listings.reread_hardware();
             self.observe_since(Instant::now()).await;
         }
-        if request.on_no_capacity == OnNoCapacity::Reject {
+        if request.on_no_capacity != OnNoCapacity::Queue {
             self.observe().await;
         }
         let mut entry = match self.request(&request, &changed).await? {
@@ -314,7 +319,7 @@ impl Allocator {
         changed: &watch::Receiver<EndedRequests>,
     ) -> Result<EnsureOutcome, AllocatorError> {
         let mut done = self.command(Event::Ensure(request.clone())).await;
-        if let Err(AllocatorError::Refused(ipu_core::RequestError::Foreign { .. })) = done {
+        if let Err(AllocatorError::Refused(ipu_core::allocator::RequestError::Foreign { .. })) = done {
             self.observe_since(Instant::now()).await;
             done = self.command(Event::Ensure(request.clone())).await;
         }
@@ -439,7 +444,7 @@ impl Allocator {
     ) -> Result<Lease, AllocatorError> {
         let recorded = self.get(id).await?;
         if recorded.is_some_and(|entry| entry.holder.parse::<Lease>().is_err()) {
-            return Err(ipu_core::RequestError::NoLease { id: id.clone() }.into());
+            return Err(ipu_core::allocator::RequestError::NoLease { id: id.clone() }.into());
         }
         let lease = Lease::of(length, self.now());
         let event = Event::Renew {
@@ -688,7 +693,10 @@ impl Allocator {
     #[must_use]
     pub fn reason(&self, entry: &Entry) -> Option<Reason> {
         let reason = reason(&self.inner.pool, entry)?;
-        let is_operation = matches!(&*reason.code, "Creating" | "Resetting" | "Releasing");
+        let is_operation = matches!(
+            reason.code,
+            ReasonCode::Creating | ReasonCode::Resetting | ReasonCode::Releasing
+        );
         let controller = entry.controller.as_ref().filter(|_| is_operation);
         let unavailable = controller.and_then(|name| self.inner.shared.listing_error(name));
         Some(unavailable.unwrap_or(reason))
@@ -703,7 +711,7 @@ fn gone(id: &PartitionId, owner: &Owner, changed: &watch::Receiver<EndedRequests
             refusal,
         },
         Some(Ended::Foreign(error)) => error.into(),
-        None => ipu_core::RequestError::Moved {
+        None => ipu_core::allocator::RequestError::Moved {
             id: id.clone(),
             state: "gone",
             wanted: "active",
@@ -717,25 +725,25 @@ fn reason(pool: &ControllerPool<Controller>, entry: &Entry) -> Option<Reason> {
         return Some(reason);
     }
     if entry.unconfirmed {
-        return Some(ipu_core::not_confirmed());
+        return Some(ipu_core::allocator::not_confirmed());
     }
     let (code, participle) = match &entry.phase {
         Phase::Active | Phase::Queued => return None,
-        Phase::Failed { errors } => return Some(Reason::new("PartitionFailed", errors.join("; "))),
+        Phase::Failed { errors } => return Some(Reason::new(ReasonCode::PartitionFailed, errors.join("; "))),
         Phase::Quarantined => {
             let message = "the partition was found and has no known owner";
-            return Some(Reason::new("Quarantined", message));
+            return Some(Reason::new(ReasonCode::Quarantined, message));
         }
-        Phase::Resetting => ("Resetting", "reset"),
-        Phase::Creating => ("Creating", "created"),
-        Phase::Releasing { .. } => ("Releasing", "removed"),
+        Phase::Resetting => (ReasonCode::Resetting, "reset"),
+        Phase::Creating => (ReasonCode::Creating, "created"),
+        Phase::Releasing { .. } => (ReasonCode::Releasing, "removed"),
     };
     let Some(name) = &entry.controller else {
         return Some(Reason::new(code, format!("the partition is being {participle}")));
     };
     let Some(member) = pool.member(name) else {
         let message = format!("controller {name} is no longer configured");
-        return Some(Reason::new("UnknownController", message));
+        return Some(Reason::new(ReasonCode::UnknownController, message));
     };
     if member.health.consecutive_failures > 0 {
         return Some(unavailable(name, member.health.last_error.as_ref()));

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use ipu_core::{
-    Call, Change, ControllerName, ControllerView, Ended, Entry, Event, Hardware, InFlight, Listing, Outcome,
-    Owner, PartitionId, Phase, Policy, Reason, Reply, ServiceState, State, Step, Timestamp, UsageRecord,
-    calls, step,
+use ipu_core::allocator::{
+    Call, Change, ControllerView, Ended, Entry, Event, Hardware, InFlight, Listing, Outcome, Phase, Policy,
+    Reply, ServiceState, State, Step, UsageRecord, calls, step,
 };
+use ipu_core::{ControllerName, Owner, PartitionId, Reason, ReasonCode, Timestamp};
 use ipu_vipu_client::{ControllerPool, boot_time};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -556,7 +556,7 @@ impl Engine {
                 (None, Some(listed)) => listed.clone(),
                 (None, None) => {
                     let message = format!("controller {} has not been listed yet", member.name);
-                    Err(Reason::new("ControllerUnavailable", message))
+                    Err(Reason::new(ReasonCode::ControllerUnavailable, message))
                 }
             };
             views.push(ControllerView {
@@ -574,7 +574,7 @@ fn same_controller(name: &ControllerName, first: &ControllerName) -> Reason {
     let message = format!(
         "controller {name} is {first} under a second name: remove one of them from the list of controllers"
     );
-    Reason::new("SameController", message)
+    Reason::new(ReasonCode::SameController, message)
 }
 
 /// Returns the messages by kind: commands, new work by which the record grows, replies of controllers.

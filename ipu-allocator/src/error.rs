@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use ipu_core::{ControllerName, MachinesError, PartitionId, Refusal, RequestError};
+use ipu_core::allocator::{MachinesError, Refusal, RequestError};
+use ipu_core::{ControllerName, PartitionId};
 use ipu_vipu_client::VipuError;
 
 use crate::store::StoreError;

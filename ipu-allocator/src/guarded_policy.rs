@@ -3,7 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use ipu_core::{Block, InventoryView, PlacementMode, PlacementPolicy, PlacementRequest, SharedPolicy};
+use ipu_core::hardware::{Block, InventoryView};
+use ipu_core::placement::{PlacementMode, PlacementPolicy, PlacementRequest, SharedPolicy};
 
 /// A policy that declines a request instead of panicking. A panic in the middle of a queue scan would fail
 /// every request, not only the one that the policy cannot place.

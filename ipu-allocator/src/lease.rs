@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ipu_core::{Entry, OwnerLiveness, PartitionId, Timestamp};
+use ipu_core::allocator::{Entry, OwnerLiveness};
+use ipu_core::{PartitionId, Timestamp};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -15,7 +16,7 @@ use crate::clock::Clock;
 use crate::liveness::Liveness;
 
 /// A lease: its holder is alive until the lease expires, and longer if it was renewed. The text form is the
-/// value of [`ipu_core::Request::holder`]: `lease:<seconds>:<milliseconds since 1970 when it expires>`.
+/// value of [`ipu_core::allocator::Request::holder`]: `lease:<seconds>:<milliseconds since 1970 when it expires>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     seconds: u32,

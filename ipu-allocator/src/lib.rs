@@ -1,6 +1,40 @@
 //! The crash-safe allocator of IPU partitions: one task owns the state, makes it durable, and calls the V-IPU
 //! controllers. The decisions are pure and live in `ipu-core`.
 //!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use ipu_allocator::{Allocator, Controller, Ensured, MemoryStore, Options};
+//! use ipu_core::allocator::{Phase, Release, Request};
+//! use ipu_core::hardware::{PartitionSpec, Topology};
+//! use ipu_core::{IpuCount, JobKey, Owner};
+//! use ipu_vipu_client::{ConnectOptions, ControllerPool, GrpcController};
+//! use tokio::time::Instant;
+//! use vipu_sim::Simulator;
+//!
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//! // A simulated controller; yours has an address such as pod001:8090.
+//! let simulator = Simulator::builder(Topology::pod16()).start().await?;
+//! let endpoint = simulator.addr().try_into()?;
+//! let controller: Controller = Arc::new(GrpcController::connect(&endpoint, &ConnectOptions::default())?);
+//! let pool = ControllerPool::single("pod16".parse()?, Arc::new(controller));
+//! let allocator = Allocator::start(Options::default(), Arc::new(MemoryStore::default()), pool);
+//! allocator.leading().wait_for(|leading| *leading).await?;
+//!
+//! let owner = Owner::new("Example", JobKey::new("default", "mnist", "1")?);
+//! let request = Request::of_instance(owner, 0, PartitionSpec::of_size(IpuCount::try_from(4)?));
+//! let until = Instant::now() + Duration::from_secs(60);
+//! let Ensured::Entry(entry) = allocator.ensure(request.clone(), until).await? else {
+//!     unreachable!("the request may be queued");
+//! };
+//! assert_eq!(entry.phase, Phase::Active);
+//! allocator.release(Release::of(&request), until).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Guarantees
 //!
 //! - No partition has two owners, at whatever point a process dies: a change is durable before the controller
@@ -20,6 +54,7 @@
 //! # Features
 //!
 //! - `sqlite` (default): [`SqliteStore`], the record in one file.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod allocator;
 mod clock;

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
-use ipu_core::{
-    AgentId, Capacity, ControllerName, Inventory, InventoryCapacity, IpuAddress, Listing, Partition,
-    PlacementMode, Reason, Topology, Unbounded,
-};
+use ipu_core::allocator::{Capacity, InventoryCapacity, Listing, Unbounded};
+use ipu_core::hardware::{Inventory, IpuAddress, Partition, Topology};
+use ipu_core::placement::PlacementMode;
+use ipu_core::{AgentId, ControllerName, Reason, ReasonCode};
 use ipu_vipu_client::{ControllerPool, Member, VipuError};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, watch};
@@ -317,12 +317,12 @@ fn listing_of(
 pub(crate) fn unavailable(name: &ControllerName, error: Option<&VipuError>) -> Reason {
     let detail = error.map_or_else(|| "the last call failed".to_owned(), ToString::to_string);
     let message = format!("controller {name} is unavailable: {detail}");
-    Reason::new("ControllerUnavailable", message)
+    Reason::new(ReasonCode::ControllerUnavailable, message)
 }
 
 /// Returns the reason of a controller that does not reply. The message is stable while the controller is
 /// silent.
 fn unresponsive(name: &ControllerName, timeout: Duration) -> Reason {
     let message = format!("controller {name} has not replied within {timeout:?}");
-    Reason::new("ControllerUnavailable", message)
+    Reason::new(ReasonCode::ControllerUnavailable, message)
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ipu_core::{Claim, Entry, OwnerLiveness};
+use ipu_core::allocator::{Claim, Entry, OwnerLiveness};
 
 /// Reports whether owners are alive. Return [`OwnerLiveness::Dead`] only if the owner has certainly ended and
 /// none of its processes uses the partition. Return [`OwnerLiveness::Unknown`] in all uncertain cases; the

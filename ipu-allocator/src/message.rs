@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use ipu_core::{ControllerName, Entry, Event, Listing, Outcome, Owners, PartitionId, Policy, Reason};
+use ipu_core::allocator::{Entry, Event, Listing, Outcome, Owners, Policy};
+use ipu_core::{ControllerName, PartitionId, Reason};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 

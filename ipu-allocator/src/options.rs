@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_core::{CallTimes, ControllerName, Entry, OwnerLiveness, PlacementMode, Policy, Topology};
+use ipu_core::ControllerName;
+use ipu_core::allocator::{CallTimes, Entry, OwnerLiveness, Policy};
+use ipu_core::hardware::Topology;
+use ipu_core::placement::PlacementMode;
 
 use crate::clock::{Clock, system_clock};
 use crate::guarded_policy::guarded;

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_core::{BootTime, Call, CallKind, ControllerName, Partition, PartitionId, PartitionState, Reply};
+use ipu_core::allocator::{Call, CallKind, Reply};
+use ipu_core::hardware::{Partition, PartitionState};
+use ipu_core::{BootTime, ControllerName, PartitionId};
 use ipu_vipu_client::{ControllerPool, CreatePartition, VipuController, VipuError, send_before};
 use tokio::time::Instant;
 

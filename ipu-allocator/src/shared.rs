@@ -5,10 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ipu_core::{
-    BootTime, Change, ControllerName, Ended, Entry, Hardware, Owner, PartitionId, Policy, Reason, State,
-    Timestamp,
-};
+use ipu_core::allocator::{Change, Ended, Entry, Hardware, Policy, State};
+use ipu_core::{BootTime, ControllerName, Owner, PartitionId, Reason, Timestamp};
 use ipu_vipu_client::boot_time;
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use tokio::sync::{broadcast, oneshot, watch};

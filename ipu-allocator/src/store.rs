@@ -7,7 +7,8 @@ mod sqlite;
 use std::fmt;
 
 use async_trait::async_trait;
-use ipu_core::{BootTime, Change, State, Timestamp, UsageRecord};
+use ipu_core::allocator::{Change, State, UsageRecord};
+use ipu_core::{BootTime, Timestamp};
 
 use crate::usage::UsagePosition;
 

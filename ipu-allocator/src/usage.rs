@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use ipu_core::{PartitionId, Timestamp, UsageRecord};
+use ipu_core::allocator::UsageRecord;
+use ipu_core::{PartitionId, Timestamp};
 
 /// The position of a record in a log. Its text form is `RELEASED.TICKET.HELD.ID`, with times in milliseconds
 /// since 1970.

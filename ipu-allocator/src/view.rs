@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use ipu_core::{
-    CapacityBySize, ControllerName, DryRun, Entry, FreeCapacity, Hardware, PartitionFacts, PartitionId,
-    PartitionSpec, Phase, Policy, QueueStatus, Reason, State, Stats, Timestamp, evaluate_queue,
+use ipu_core::allocator::{
+    CapacityBySize, DryRun, Entry, FreeCapacity, Hardware, Phase, Policy, QueueStatus, State, Stats,
+    evaluate_queue,
 };
+use ipu_core::hardware::PartitionSpec;
+use ipu_core::job::PartitionFacts;
+use ipu_core::{ControllerName, PartitionId, Reason, Timestamp};
 
 /// The state and the hardware at one moment.
 pub struct View {
@@ -51,7 +54,7 @@ impl View {
         self.state.get(id)
     }
 
-    /// Returns the partition of `id` as [`plan`](ipu_core::plan()) observes it.
+    /// Returns the partition of `id` as [`plan`](ipu_core::job::plan()) observes it.
     #[must_use]
     pub fn partition_facts(&self, id: &PartitionId) -> PartitionFacts {
         let Some(entry) = self.get(id) else {

@@ -4,9 +4,10 @@
 use std::error::Error;
 use std::time::Duration;
 
-use ipu_core::{
+use ipu_core::Timestamp;
+use ipu_core::job::{
     Effect, Exit, InstanceFacts, Limits, Observation, PartitionFacts, ProcessFacts, ProcessPhase, RawJob,
-    Timestamp, check_plan, plan,
+    check_plan, plan,
 };
 
 const JOB: &str = r#"{"metadata": {"name": "mnist", "uid": "1"},

@@ -3,9 +3,9 @@
 
 use std::error::Error;
 
-use ipu_core::{
-    BestFit, Inventory, IpuCount, PartitionId, Placement, PlacementRequest, Reason, Topology, place,
-};
+use ipu_core::hardware::{Inventory, Topology};
+use ipu_core::placement::{BestFit, Placement, PlacementRequest, place};
+use ipu_core::{IpuCount, PartitionId, Reason};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut inventory = Inventory::new(&Topology::pod64());

@@ -310,6 +310,7 @@ impl PartitionId {
         Self::new(value)
     }
 
+    #[cfg(feature = "allocator")]
     /// Creates the id of a hypothetical partition: it contains a blank, which no valid id has.
     pub(crate) fn hypothetical(number: usize) -> Self {
         Self(format!("what if {number}").into())

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::hardware::inventory::{Block, Inventory, InventoryView};
 use crate::ids::AllocationId;
-use crate::inventory::{Block, Inventory, InventoryView};
 use crate::units::IpuCount;
 
 mod best_fit;
@@ -14,7 +14,6 @@ mod pinned;
 
 pub use best_fit::BestFit;
 pub use first_fit::FirstFit;
-pub(crate) use impossible::TOO_LARGE;
 pub use impossible::{IllegalChoice, Impossible};
 pub use mode::{PlacementMode, PlacementModeError, SharedPolicy};
 pub use pinned::Pinned;
@@ -61,10 +60,9 @@ impl PlacementRequest {
 /// ```
 /// use core::cmp::Reverse;
 ///
-/// use ipu_core::{
-///     Block, Inventory, IpuCount, Placement, PlacementPolicy, PlacementRequest, Topology,
-///     InventoryView, place,
-/// };
+/// use ipu_core::IpuCount;
+/// use ipu_core::hardware::{Block, Inventory, Topology, InventoryView};
+/// use ipu_core::placement::{Placement, PlacementPolicy, PlacementRequest, place};
 ///
 /// /// Chooses a block in the link domain with the most free IPUs, the lowest of the lowest such link domain.
 /// struct Spread;
@@ -117,10 +115,9 @@ pub enum Placement {
 /// given only if no legal block exists.
 ///
 /// ```
-/// use ipu_core::{
-///     BestFit, Inventory, IpuCount, PartitionId, Placement, PlacementRequest, Reason, Topology,
-///     place,
-/// };
+/// use ipu_core::{IpuCount, PartitionId, Reason};
+/// use ipu_core::hardware::{Inventory, Topology};
+/// use ipu_core::placement::{BestFit, Placement, PlacementRequest, place};
 ///
 /// let mut inventory = Inventory::new(&Topology::pod16());
 /// let request = PlacementRequest::of_size(IpuCount::try_from(16)?);
@@ -220,9 +217,9 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
+    use crate::hardware::topology::{IpuAddress, Topology};
     use crate::ids::{CordonOwner, PartitionId};
     use crate::reason::Reason;
-    use crate::topology::{IpuAddress, Topology};
 
     fn count(ipus: u32) -> IpuCount {
         IpuCount::try_from(ipus).unwrap()
@@ -286,12 +283,12 @@ mod tests {
         let fragmented = inventory_with_held(&pod, [0, 8]);
         let reason = rejection(&fragmented, 32, &FirstFit);
         assert_eq!(
-            (&*reason.code, &*reason.message),
+            (reason.code.as_str(), &*reason.message),
             ("NotEnoughFree", "cannot fit 32 IPUs: 30 are free")
         );
         let reason = rejection(&inventory_with_held(&pod, [0, 9, 20, 28]), 16, &BestFit);
         assert_eq!(
-            (&*reason.code, &*reason.message),
+            (reason.code.as_str(), &*reason.message),
             (
                 "Fragmented",
                 "cannot fit 16 IPUs: 28 are free but the largest free block is 4"
@@ -300,7 +297,7 @@ mod tests {
         assert_eq!(reason.numbers.get("largestBlock"), Some(&4));
         let reason = rejection(&fragmented, 64, &BestFit);
         assert_eq!(
-            (&*reason.code, &*reason.message),
+            (reason.code.as_str(), &*reason.message),
             (
                 "TooLarge",
                 "cannot fit 64 IPUs: the largest partition that one allocation can form is of 32"
@@ -311,7 +308,7 @@ mod tests {
         cordoned.cordon(&CordonOwner::foreign(), ipus(16..18)).unwrap();
         let reason = rejection(&cordoned, 32, &FirstFit);
         assert_eq!(
-            (&*reason.code, &*reason.message),
+            (reason.code.as_str(), &*reason.message),
             (
                 "Cordoned",
                 "cannot fit 32 IPUs: 29 are free and 3 that would serve are cordoned (by foreign, health)"
@@ -386,7 +383,7 @@ mod tests {
             .into_iter()
             .flatten()
             .collect();
-        let allocation = |id: &str, agents: &[crate::AgentId]| crate::Allocation {
+        let allocation = |id: &str, agents: &[crate::AgentId]| crate::hardware::Allocation {
             id: AllocationId::new(id).unwrap(),
             cluster: "cl1".parse().unwrap(),
             agents: agents.iter().cloned().collect(),

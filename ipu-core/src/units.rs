@@ -176,15 +176,20 @@ impl BootTime {
 }
 
 /// Serializes a `Duration` as a whole number of milliseconds, for `#[serde(with = "crate::units::millis")]`.
+#[cfg(any(feature = "allocator", feature = "job"))]
 pub(crate) mod millis {
+    #[cfg(feature = "job")]
     use core::time::Duration;
 
+    #[cfg(feature = "job")]
     use serde::{Deserialize, Deserializer, Serializer};
 
+    #[cfg(feature = "job")]
     pub(crate) fn serialize<S: Serializer>(value: &Duration, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_u64(u64::try_from(value.as_millis()).unwrap_or(u64::MAX))
     }
 
+    #[cfg(feature = "job")]
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
         u64::deserialize(from).map(Duration::from_millis)
     }

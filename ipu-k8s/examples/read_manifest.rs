@@ -6,7 +6,7 @@
 
 use std::error::Error;
 
-use ipu_core::Limits;
+use ipu_core::job::Limits;
 use ipu_k8s::crd::{Document, read_manifests};
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/training-mpirun.yaml");

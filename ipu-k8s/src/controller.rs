@@ -2,7 +2,7 @@
 //! status write.
 //!
 //! `reconcile` reconciles one IPUJob. It reads jobs and Pods from reflector stores and partitions from the
-//! event stream of the proxy. [`ipu_core::plan`] makes every decision.
+//! event stream of the proxy. [`ipu_core::job::plan`] makes every decision.
 //!
 //! *Safety*: every partition belongs, by its id, to one job and its uid. The ledger gives it to no other
 //! owner before it is released. A status write succeeds only on top of the `resourceVersion` that was read. A
@@ -37,7 +37,7 @@ use std::time::Duration;
 use futures::channel::mpsc::unbounded;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
-use ipu_core::Limits;
+use ipu_core::job::Limits;
 use ipu_proxy_client::ProxyClient;
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::DeserializeGuard;

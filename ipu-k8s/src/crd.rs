@@ -2,7 +2,7 @@
 //! use outside of Kubernetes.
 //!
 //! ```
-//! use ipu_core::Limits;
+//! use ipu_core::job::Limits;
 //! use ipu_k8s::crd::{Document, read_manifests};
 //!
 //! let text = "

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ipu_allocator::Liveness;
-use ipu_core::{Claim, ControllerName, Entry, JobKey, Limits, Owner, OwnerLiveness, Request};
+use ipu_core::allocator::{Claim, Entry, OwnerLiveness, Request};
+use ipu_core::job::Limits;
+use ipu_core::{ControllerName, JobKey, Owner};
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, Config};

@@ -14,7 +14,9 @@ mod worker;
 
 use std::collections::BTreeMap;
 
-use ipu_core::{IpuofEnv, JobSpec, Limits, PartitionId};
+use ipu_core::PartitionId;
+use ipu_core::job::{JobSpec, Limits};
+use ipu_core::render::IpuofEnv;
 use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, PodSpec, PodTemplateSpec, Service, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 

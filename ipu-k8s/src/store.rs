@@ -34,7 +34,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ipu_allocator::{Record, Revision, Store, StoreError, UsagePosition};
-use ipu_core::{BootTime, Change, Timestamp, UsageRecord};
+use ipu_core::allocator::{Change, UsageRecord};
+use ipu_core::{BootTime, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
@@ -114,7 +115,7 @@ impl ConfigMapOptions {
 
     /// Returns the maximum size in bytes of the queued requests of one namespace, a tenth of
     /// [`max_bytes`](Self::max_bytes): for
-    /// [`NamespaceRules::max_queued_bytes`](ipu_core::NamespaceRules::max_queued_bytes).
+    /// [`NamespaceRules::max_queued_bytes`](ipu_core::allocator::NamespaceRules::max_queued_bytes).
     #[must_use]
     pub const fn namespace_share(&self) -> usize {
         self.max_bytes / NAMESPACE_SHARES

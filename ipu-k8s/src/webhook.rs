@@ -35,7 +35,8 @@
 
 mod warnings;
 
-use ipu_core::{IntOrString, IpuCount, Limits, Violation, Warning};
+use ipu_core::IpuCount;
+use ipu_core::job::{IntOrString, Limits, Violation, Warning};
 use kube::ResourceExt as _;
 use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview, Operation};
 use kube::core::response::{StatusCause, StatusDetails};
@@ -64,7 +65,8 @@ const MAX_PREFIX_CHARS: usize = 58;
 /// Admission rules of an installation.
 ///
 /// ```
-/// use ipu_core::{IpuCount, Limits};
+/// use ipu_core::IpuCount;
+/// use ipu_core::job::Limits;
 /// use ipu_k8s::webhook::AdmissionRules;
 ///
 /// let limits = Limits::default().with_max_ipus("16".parse::<IpuCount>()?);

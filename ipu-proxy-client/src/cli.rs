@@ -11,5 +11,5 @@ pub use self::documents::{
     controllers, cordons, foreign_partitions, held_seconds, ipu_seconds, machines, state_label, stats,
     text_or_empty, usage,
 };
-pub use self::exit_code::{Code, Failure, never_fits};
+pub use self::exit_code::{Code, Failure};
 pub use self::table::{Table, align, printable};

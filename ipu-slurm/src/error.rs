@@ -1,6 +1,6 @@
 //! The error for output and environments of Slurm that cannot be used.
 
-use ipu_core::Violation;
+use ipu_core::job::Violation;
 
 /// A field of Slurm's output or of a hook's environment that cannot be used.
 ///

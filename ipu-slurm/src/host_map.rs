@@ -1,7 +1,8 @@
 //! Host map (option 1 of Graphcore's Slurm guide): the IPUs of a job are those of its nodes, which are
 //! therefore exclusive. A job that requests a license gets IPUs by the license.
 
-use ipu_core::{AgentId, AllocationId, IpuCount, Topology};
+use ipu_core::hardware::Topology;
+use ipu_core::{AgentId, AllocationId, IpuCount};
 
 use crate::conf::{ConfFiles, HostMap, ModelConf, expand_nodes};
 use crate::error::InputError;

@@ -15,7 +15,7 @@ pub use version::SlurmVersion;
 use core::fmt;
 use std::collections::BTreeMap;
 
-use ipu_core::Violation;
+use ipu_core::job::Violation;
 
 use crate::conf::{ConfError, ConfFiles, HostMap, NodeGresList, SlurmConf, VipuGres};
 use edits::Edits;

@@ -2,7 +2,8 @@
 
 use std::cmp::Reverse;
 
-use ipu_core::{Block, InventoryView, PlacementPolicy, PlacementRequest};
+use ipu_core::hardware::{Block, InventoryView};
+use ipu_core::placement::{PlacementPolicy, PlacementRequest};
 use ipu_testkit::check_policy;
 
 /// Chooses a block in the link domain with the most free IPUs, the lowest of the lowest such link domain.

@@ -6,7 +6,8 @@ use core::cmp::Reverse;
 use std::error::Error;
 use std::io::Write as _;
 
-use ipu_core::{BestFit, Block, FirstFit, InventoryView, PlacementPolicy, PlacementRequest, Topology};
+use ipu_core::hardware::{Block, InventoryView, Topology};
+use ipu_core::placement::{BestFit, FirstFit, PlacementPolicy, PlacementRequest};
 use ipu_testkit::{Score, SwfOptions, SyntheticOptions, Trace, score_policy};
 
 /// Chooses a block in the link domain with the most free IPUs, the lowest of the lowest such link domain.

@@ -1,6 +1,6 @@
 //! Jobs from a compact DSL, parsed by the parser for manifests.
 
-use ipu_core::{JobSpec, Limits, RawJob};
+use ipu_core::job::{JobSpec, Limits, RawJob};
 use serde_json::{Map, Value, json};
 
 /// Returns a job from `key=value` fields, as in the scripts of `ipu-core/testdata/plan`: `instances`, `ipus`,

@@ -4,7 +4,8 @@ use std::any::type_name;
 use std::cell::RefCell;
 use std::fmt;
 
-use ipu_core::{Block, PlacementPolicy, PlacementRequest};
+use ipu_core::hardware::Block;
+use ipu_core::placement::{PlacementPolicy, PlacementRequest};
 use proptest::strategy::{BoxedStrategy, Strategy};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
@@ -35,7 +36,7 @@ const MAX_SHRINKS: u32 = 4_000;
 
 /// Checks all properties of the placement policy `P` and returns the coverage.
 ///
-/// The check calls the policy through [`place`](ipu_core::place) in a few hundred random cases and inventory
+/// The check calls the policy through [`place`](ipu_core::placement::place) in a few hundred random cases and inventory
 /// histories. It compares every result with brute force ([`ReferenceInventory`]). See [`PolicyProperty`] for
 /// the properties. The cases are the same in every run; `IPU_POLICY_CASES` sets their number,
 /// `IPU_POLICY_SEED` their seed.
@@ -43,7 +44,8 @@ const MAX_SHRINKS: u32 = 4_000;
 /// ```
 /// use core::cmp::Reverse;
 ///
-/// use ipu_core::{Block, PlacementPolicy, PlacementRequest, InventoryView};
+/// use ipu_core::hardware::{Block, InventoryView};
+/// use ipu_core::placement::{PlacementPolicy, PlacementRequest};
 /// use ipu_testkit::check_policy;
 ///
 /// #[derive(Default)]
@@ -85,7 +87,7 @@ pub fn check_policy_with<P: PlacementPolicy>(make: impl Fn() -> P) -> PolicyRepo
 /// Check of a policy with options.
 ///
 /// ```
-/// use ipu_core::FirstFit;
+/// use ipu_core::placement::FirstFit;
 /// use ipu_testkit::PolicyCheck;
 ///
 /// // The chosen block is the first of all legal blocks.
@@ -353,7 +355,8 @@ fn number(variable: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use ipu_core::{FirstFit, Topology};
+    use ipu_core::hardware::Topology;
+    use ipu_core::placement::FirstFit;
     use proptest::strategy::Just;
 
     use super::*;

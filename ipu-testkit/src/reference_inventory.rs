@@ -3,10 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ipu_core::{
-    AllocationId, Block, CordonOwner, Impossible, Inventory, IpuAddress, IpuCount, PartitionId,
-    PlacementRequest, Topology,
-};
+use ipu_core::hardware::{Block, Inventory, IpuAddress, Topology};
+use ipu_core::placement::{Impossible, PlacementRequest};
+use ipu_core::{AllocationId, CordonOwner, IpuCount, PartitionId};
 
 /// Topology, holders and cordons, one IPU at a time.
 ///
@@ -14,7 +13,9 @@ use ipu_core::{
 /// topologies of a few hundred IPUs.
 ///
 /// ```
-/// use ipu_core::{Block, IpuCount, PlacementRequest, Topology};
+/// use ipu_core::IpuCount;
+/// use ipu_core::hardware::{Block, Topology};
+/// use ipu_core::placement::PlacementRequest;
 /// use ipu_testkit::ReferenceInventory;
 ///
 /// let four = IpuCount::try_from(4)?;
@@ -288,7 +289,7 @@ impl ReferenceInventory {
     }
 
     /// Returns the reason for which `request` is impossible now; none if a legal free block exists.
-    /// [`place`](ipu_core::place) must return the same with any policy that does not decline.
+    /// [`place`](ipu_core::placement::place) must return the same with any policy that does not decline.
     #[must_use]
     pub fn impossibility(&self, request: &PlacementRequest) -> Option<Impossible> {
         let (size, scope) = (request.size, request.allocation.as_ref());

@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use ipu_core::{Inventory, PlacementPolicy, Topology};
+use ipu_core::hardware::{Inventory, Topology};
+use ipu_core::placement::PlacementPolicy;
 use serde::Serialize;
 
 mod distributions;
@@ -124,7 +125,8 @@ pub struct Fragmentation {
 /// overtake limit, and returns the outcome of each job.
 ///
 /// ```
-/// use ipu_core::{BestFit, FirstFit, Topology};
+/// use ipu_core::hardware::Topology;
+/// use ipu_core::placement::{BestFit, FirstFit};
 /// use ipu_testkit::{Score, SyntheticOptions, Trace, score_policy};
 ///
 /// let trace = Trace::synthetic(&SyntheticOptions::mixed(1, 500, 256));

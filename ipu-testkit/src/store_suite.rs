@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 use ipu_allocator::{Record, Revision, Store, StoreError, UsagePosition};
-use ipu_core::{Change, Entry, PartitionId, State, Timestamp, UsageRecord};
+use ipu_core::allocator::{Change, Entry, State, UsageRecord};
+use ipu_core::{PartitionId, Timestamp};
 use serde_json::json;
 
 use crate::conformance::{CaseError, CaseOutcome, Runner, SuiteFailure, SuiteReport, check_eq, check_ok};

@@ -6,7 +6,8 @@
 
 use std::error::Error;
 
-use ipu_core::{IpuCount, PartitionId, PartitionSpec, PartitionState, Topology};
+use ipu_core::hardware::{PartitionSpec, PartitionState, Topology};
+use ipu_core::{IpuCount, PartitionId};
 use ipu_vipu_client::{
     ConnectOptions, ControllerEndpoint, CreatePartition, GrpcController, VipuController as _, VipuError,
 };

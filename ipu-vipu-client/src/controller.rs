@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ipu_core::{
-    AgentId, AllocationId, IpuPlace, Partition, PartitionId, PartitionSpec, PartitionState, Timestamp,
-};
+use ipu_core::hardware::{IpuPlace, Partition, PartitionSpec, PartitionState};
+use ipu_core::{AgentId, AllocationId, PartitionId, Timestamp};
 
-pub use ipu_core::{GcdConfig, IpuofConfig, IpuofDevice};
+pub use ipu_core::render::{GcdConfig, IpuofConfig, IpuofDevice};
 
 use crate::error::VipuError;
 

@@ -7,7 +7,8 @@ use core::time::Duration;
 
 use async_trait::async_trait;
 use hyper_util::client::legacy::connect::HttpConnector;
-use ipu_core::{AgentId, AllocationId, ErrorChain, Partition, PartitionId};
+use ipu_core::hardware::Partition;
+use ipu_core::{AgentId, AllocationId, ErrorChain, PartitionId};
 use tonic::body::Body;
 use tonic::codegen::{Service, StdError};
 use tonic::metadata::{Ascii, MetadataValue};

@@ -23,7 +23,8 @@
 //! ```no_run
 //! # #[cfg(feature = "grpc")]
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-//! use ipu_core::{IpuCount, PartitionId, PartitionSpec};
+//! use ipu_core::{IpuCount, PartitionId};
+//! use ipu_core::hardware::PartitionSpec;
 //! use ipu_vipu_client::{ConnectOptions, CreatePartition, GrpcController, VipuController as _};
 //!
 //! let endpoint = "pod001:8090".parse()?;
@@ -48,9 +49,15 @@
 //!
 //! # Features
 //!
-//! Independent of one another: `grpc` (default; the transport of real controllers), `rest` (proto3 JSON, as
-//! `vipu-sim` and gateways serve it), `server` (the server side of the wire services), `mock`
-//! (`MockVipuController`).
+//! - `grpc` (default): the transport of real controllers.
+//! - `json`: `JsonController`, a controller behind any transport that carries JSON; no HTTP client.
+//! - `rest`: such a transport over HTTP, as `vipu-sim` and gateways serve it.
+//! - `server`: the server side of the wire services. `wire`: their messages.
+//! - `mock`: `MockVipuController`.
+//!
+//! Without features the crate has the trait and its types, and depends neither on protobuf nor on an HTTP
+//! client.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod boot_time;
 mod controller;
@@ -62,27 +69,30 @@ mod error;
 mod gated_body;
 #[cfg(feature = "grpc")]
 mod grpc;
+#[cfg(feature = "json")]
+mod json;
 #[cfg(any(feature = "grpc", feature = "rest"))]
 mod limits;
 mod options;
-#[cfg(any(feature = "grpc", feature = "rest"))]
+#[cfg(any(feature = "grpc", feature = "json"))]
 mod partition_state;
 mod pool;
-#[cfg(any(feature = "grpc", feature = "rest"))]
+#[cfg(any(feature = "grpc", feature = "json"))]
 mod reply;
-#[cfg(any(feature = "grpc", feature = "rest"))]
+#[cfg(any(feature = "grpc", feature = "json"))]
 mod request;
 #[cfg(feature = "rest")]
 mod rest;
 mod send_before;
 #[cfg(any(feature = "grpc", feature = "rest"))]
 mod send_gate;
-#[cfg(any(feature = "grpc", feature = "rest"))]
+#[cfg(any(feature = "grpc", feature = "json"))]
 mod status_code;
 #[cfg(any(feature = "grpc", feature = "rest"))]
 mod tls;
 #[cfg(feature = "grpc")]
 mod transport;
+#[cfg(feature = "wire")]
 pub mod wire;
 
 pub use boot_time::boot_time;
@@ -99,12 +109,14 @@ pub use endpoint::{
 pub use error::{Retry, VipuError};
 #[cfg(feature = "grpc")]
 pub use grpc::GrpcController;
+#[cfg(feature = "json")]
+pub use json::{JsonController, JsonReply, JsonRequest, JsonTransport};
 pub use options::{
     ACCESS_KEY_HEADER, ClientIdentity, ConnectError, ConnectOptions, Credentials, TlsOptions, USER_ID_HEADER,
 };
 pub use pool::{CircuitBreaker, ControllerPool, Member, MemberState};
 #[cfg(feature = "rest")]
-pub use rest::RestController;
+pub use rest::{HttpTransport, RestController};
 pub use send_before::{send_before, send_deadline};
 
 /// Compiles and runs the examples of the README.

@@ -1,7 +1,7 @@
 //! Combines the controller's ready state and operation state into a partition state. The match lists the
 //! whole product.
 
-use ipu_core::PartitionState;
+use ipu_core::hardware::PartitionState;
 
 use crate::error::VipuError;
 use crate::wire::{PartitionOperationState as Op, PartitionReadyState as Ready};

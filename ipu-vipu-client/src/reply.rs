@@ -4,9 +4,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use ipu_core::{
-    AgentId, AllocationId, ClusterId, IpuCount, IpuPlace, Partition, PartitionId, PartitionSpec, Timestamp,
-};
+use ipu_core::hardware::{IpuPlace, Partition, PartitionSpec};
+use ipu_core::{AgentId, AllocationId, ClusterId, IpuCount, PartitionId, Timestamp};
 
 use crate::controller::{AgentIpus, GcdConfig, IpuofConfig, IpuofDevice, PartitionStatus};
 use crate::error::VipuError;

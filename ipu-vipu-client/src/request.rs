@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use ipu_core::{AgentId, AllocationId, IpuCount, IpuPlace, PartitionId};
+use ipu_core::hardware::IpuPlace;
+use ipu_core::{AgentId, AllocationId, IpuCount, PartitionId};
 
 use crate::controller::CreatePartition;
 use crate::wire;
@@ -99,7 +100,7 @@ pub(crate) fn attributes(agents: &[AgentId]) -> wire::ListIpuAttributesRequest {
 
 #[cfg(test)]
 mod tests {
-    use ipu_core::PartitionSpec;
+    use ipu_core::hardware::PartitionSpec;
 
     use super::*;
 

@@ -1,8 +1,4 @@
-//! The REST transport of the same API, as `vipu-sim` and JSON gateways serve it: proto3 canonical JSON over
-//! HTTP. `request` and `reply` are pure; this module only transfers bytes.
-
-pub(crate) mod reply;
-pub(crate) mod request;
+//! The REST transport of the same API, as `vipu-sim` and JSON gateways serve it.
 
 use core::fmt;
 use core::time::Duration;
@@ -12,33 +8,33 @@ use bytes::Bytes;
 use http::Method;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http_body_util::Full;
-use ipu_core::{AgentId, AllocationId, ErrorChain, Partition, PartitionId};
-use serde::de::DeserializeOwned;
+use ipu_core::ErrorChain;
 
-use crate::controller::{AgentIpus, CreatePartition, IpuofConfig, PartitionStatus, VipuController};
 use crate::endpoint::ControllerEndpoint;
 use crate::error::VipuError;
 use crate::gated_body::GatedBody;
+use crate::json::{JsonController, JsonReply, JsonRequest, JsonTransport};
 use crate::limits::MAX_REPLY_BYTES;
 use crate::options::{ACCESS_KEY_HEADER, ConnectError, ConnectOptions, Credentials, USER_ID_HEADER};
 use crate::send_before::send_deadline;
 use crate::send_gate::SendGate;
-use crate::status_code::{self, RpcMethod, Subject};
-use crate::{request as message, tls, wire};
-use request::RestRequest;
+use crate::tls;
 
 /// A V-IPU controller over REST. Cheap to clone; clones share their connections.
+pub type RestController = JsonController<HttpTransport>;
+
+/// HTTP/1.1 to one address.
 #[derive(Clone)]
-pub struct RestController {
+pub struct HttpTransport {
     client: reqwest::Client,
     base: String,
     endpoint: String,
     deadline: Duration,
 }
 
-impl fmt::Debug for RestController {
+impl fmt::Debug for HttpTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RestController")
+        f.debug_struct("HttpTransport")
             .field("base", &self.base)
             .field("deadline", &self.deadline)
             .finish_non_exhaustive()
@@ -80,36 +76,30 @@ impl RestController {
                 detail: ErrorChain(&error).to_string(),
             })?;
         let scheme = if options.tls.is_some() { "https" } else { "http" };
-        Ok(Self {
+        Ok(Self::new(HttpTransport {
             client,
             base: format!("{scheme}://{name}"),
             endpoint: name,
             deadline: options.deadline,
-        })
+        }))
+    }
+}
+
+#[async_trait]
+impl JsonTransport for HttpTransport {
+    fn endpoint(&self) -> &str {
+        &self.endpoint
     }
 
-    /// Sends `request` and decodes the reply as `T`.
-    async fn call<T: DeserializeOwned>(
-        &self,
-        subject: Subject<'_>,
-        request: RestRequest,
-    ) -> Result<T, VipuError> {
-        let call = RpcMethod {
-            endpoint: &self.endpoint,
-            subject,
-            deadline: self.deadline,
-        };
+    async fn exchange(&self, request: JsonRequest) -> Result<JsonReply, VipuError> {
         let gate = SendGate::new(send_deadline());
-        gate.run(self.exchange(&call, request, &gate)).await
+        gate.run(self.send(request, &gate)).await
     }
+}
 
-    async fn exchange<T: DeserializeOwned>(
-        &self,
-        call: &RpcMethod<'_>,
-        request: RestRequest,
-        gate: &SendGate,
-    ) -> Result<T, VipuError> {
-        let to_error = |error: reqwest::Error| transport_error(&error, call);
+impl HttpTransport {
+    async fn send(&self, request: JsonRequest, gate: &SendGate) -> Result<JsonReply, VipuError> {
+        let to_error = |error: reqwest::Error| self.to_error(&error);
         let url = format!("{}{}", self.base, request.path);
         let is_read = request.method == Method::GET;
         let mut outgoing = self.client.request(request.method, url);
@@ -133,24 +123,26 @@ impl RestController {
             }
             body.extend_from_slice(&chunk);
         }
-        reply::parse(status, &body, call)
+        Ok(JsonReply {
+            status: status.as_u16(),
+            body,
+        })
     }
-}
 
-fn transport_error(error: &reqwest::Error, call: &RpcMethod<'_>) -> VipuError {
-    if tls::is_refused_certificate(error) {
-        return VipuError::Denied {
-            detail: ErrorChain(error).to_string(),
-        };
+    fn to_error(&self, error: &reqwest::Error) -> VipuError {
+        let (endpoint, detail) = (self.endpoint.clone(), ErrorChain(error).to_string());
+        if tls::is_refused_certificate(error) {
+            return VipuError::Denied { detail };
+        }
+        // The deadline of connection setup is shorter than that of the call: the controller is unreachable.
+        if error.is_timeout() && !error.is_connect() {
+            return VipuError::Timeout {
+                endpoint,
+                waited: self.deadline,
+            };
+        }
+        VipuError::Unreachable { endpoint, detail }
     }
-    // The deadline of connection setup is shorter than that of the call: the controller is unreachable.
-    if error.is_timeout() && !error.is_connect() {
-        return VipuError::Timeout {
-            endpoint: call.endpoint.to_owned(),
-            waited: call.deadline,
-        };
-    }
-    status_code::unreachable(call, ErrorChain(error).to_string())
 }
 
 fn headers(credentials: &Credentials) -> Result<HeaderMap, ConnectError> {
@@ -164,55 +156,4 @@ fn headers(credentials: &Credentials) -> Result<HeaderMap, ConnectError> {
         headers.insert(header, value);
     }
     Ok(headers)
-}
-
-#[async_trait]
-impl VipuController for RestController {
-    async fn version(&self) -> Result<String, VipuError> {
-        self.call(Subject::None, request::version())
-            .await
-            .and_then(crate::reply::version)
-    }
-
-    async fn list_partitions(&self, allocation: Option<AllocationId>) -> Result<Vec<Partition>, VipuError> {
-        self.call(Subject::None, request::list(&message::list(allocation.as_ref())))
-            .await
-            .and_then(crate::reply::partitions)
-    }
-
-    async fn create_partition(&self, request: CreatePartition) -> Result<PartitionId, VipuError> {
-        let create = request::create(&message::create(&request))?;
-        let reply = self.call(Subject::New(&request.id), create).await?;
-        crate::reply::created(reply, &request.id)
-    }
-
-    async fn partition_status(&self, id: &PartitionId) -> Result<PartitionStatus, VipuError> {
-        let request = request::status(&message::status(id))?;
-        let reply = self.call(Subject::Existing(id), request).await?;
-        crate::reply::status(reply, id)
-    }
-
-    async fn ipuof_config(&self, id: &PartitionId, gcd: Option<u32>) -> Result<IpuofConfig, VipuError> {
-        let request = request::ipuof_config(&message::ipuof_config(id, gcd))?;
-        let reply = self.call(Subject::Existing(id), request).await?;
-        crate::reply::ipuof_config(reply)
-    }
-
-    async fn reset_partition(&self, id: &PartitionId) -> Result<(), VipuError> {
-        let request = request::reset(&message::reset(id))?;
-        let _: wire::ResetPartitionReply = self.call(Subject::Existing(id), request).await?;
-        Ok(())
-    }
-
-    async fn remove_partition(&self, id: &PartitionId, force: bool) -> Result<(), VipuError> {
-        let request = request::remove(&message::remove(id, force))?;
-        let _: wire::RemovePartitionReply = self.call(Subject::Existing(id), request).await?;
-        Ok(())
-    }
-
-    async fn ipu_attributes(&self, agents: &[AgentId]) -> Result<Vec<AgentIpus>, VipuError> {
-        self.call(Subject::None, request::attributes(&message::attributes(agents)))
-            .await
-            .and_then(crate::reply::attributes)
-    }
 }

@@ -1,6 +1,6 @@
 //! Generates `docs/rules.md` from the headers of the life-cycle rules: rule, file, fields, source, table.
 //!
-//! A header is the `//!` lines at the top of `ipu-core/src/rules/<rule>.rs`: `Title: one sentence.`, a
+//! A header is the `//!` lines at the top of `ipu-core/src/job/rules/<rule>.rs`: `Title: one sentence.`, a
 //! blank line, `Fields: …`, `Source: …`, a blank line, and a table with optional text.
 
 use std::error::Error;
@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 
 use crate::Generated;
 
-const RULES_FOLDER: &str = "ipu-core/src/rules";
+const RULES_FOLDER: &str = "ipu-core/src/job/rules";
 
 const INTRODUCTION: &str = "\
-<!-- Written by `cargo xtask gen` from the headers of ipu-core/src/rules: edit those. -->
+<!-- Written by `cargo xtask gen` from the headers of ipu-core/src/job/rules: edit those. -->
 
 # Rules
 
 Small rules decide the life cycle of a job. Each rule is one file and a pure function of a few inputs. Only
-`plan()` in `ipu-core/src/plan.rs` combines them; the [life cycle of a job](lifecycle.md) explains how. The
+`plan()` in `ipu-core/src/job/plan.rs` combines them; the [life cycle of a job](lifecycle.md) explains how. The
 test cases are text files: one folder per rule in `ipu-core/testdata/rules/<rule>/`, and whole jobs in
 `ipu-core/testdata/plan/`. New cases need no Rust.
 

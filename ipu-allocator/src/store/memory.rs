@@ -1,7 +1,8 @@
 //! A store in memory, for tests and for a proxy whose partitions end with it.
 
 use async_trait::async_trait;
-use ipu_core::{Change, State, Timestamp, UsageRecord};
+use ipu_core::Timestamp;
+use ipu_core::allocator::{Change, State, UsageRecord};
 use parking_lot::Mutex;
 
 use super::{Record, Revision, Store, StoreError};

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use ipu_core::{BootTime, Change, Cordon, Entry, State, Timestamp, UsageRecord};
+use ipu_core::allocator::{Change, Cordon, Entry, State, UsageRecord};
+use ipu_core::{BootTime, Timestamp};
 use parking_lot::Mutex;
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use rustix::fs::FlockOperation;

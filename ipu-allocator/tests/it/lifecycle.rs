@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_allocator::{Allocator, Controller, EnsureOutcome, MemoryStore, Options, ReleaseOutcome};
-use ipu_core::{IpuCount, JobKey, Owner, PartitionSpec, Phase, Release, Request, Topology};
+use ipu_core::allocator::{Phase, Release, Request};
+use ipu_core::hardware::{PartitionSpec, Topology};
+use ipu_core::{IpuCount, JobKey, Owner};
 use ipu_vipu_client::{ConnectOptions, ControllerEndpoint, ControllerPool, GrpcController};
 use tokio::time::Instant;
 use vipu_sim::Simulator;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ipu_allocator::{MemoryStore, Record, SqliteStore, Store, StoreError, boot_time};
-use ipu_core::{Change, Entry};
+use ipu_core::allocator::{Change, Entry};
 use ipu_testkit::store_suite;
 use serde_json::json;
 

@@ -3,10 +3,10 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use crate::allocator::capacity::Hardware;
 use crate::allocator::entry::Entry;
-use crate::capacity::Hardware;
+use crate::hardware::partition::IpuPlace;
 use crate::ids::{AllocationId, ControllerName, Namespace};
-use crate::partition::IpuPlace;
 
 /// The properties of an entry that decide whether it fits: entries of one shape fit or fail alike.
 pub(crate) type RequestShape<'a> = (

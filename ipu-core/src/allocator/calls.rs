@@ -15,8 +15,8 @@ use core::time::Duration;
 
 use crate::allocator::entry::{Entry, Phase};
 use crate::allocator::state::State;
+use crate::hardware::partition::{IpuPlace, Partition, PartitionSpec, PartitionState};
 use crate::ids::{ControllerName, PartitionId};
-use crate::partition::{IpuPlace, Partition, PartitionSpec, PartitionState};
 use crate::units::{BootTime, Timestamp};
 
 /// Durations of calls. All count time for which the host is suspended.
@@ -149,7 +149,7 @@ pub enum Reply {
     NotSent,
 }
 
-/// A definite answer, as [`step`](crate::step) handles it.
+/// A definite answer, as [`step`](crate::allocator::step) handles it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Answer {
     /// The partition.
@@ -240,7 +240,7 @@ impl InFlight {
         }
     }
 
-    /// Records the reply to the running call for `id`. Returns the answer that [`step`](crate::step) has to
+    /// Records the reply to the running call for `id`. Returns the answer that [`step`](crate::allocator::step) has to
     /// handle, if the reply is more than progress.
     pub fn finish(&mut self, id: &PartitionId, reply: Reply, now: BootTime) -> Option<Answer> {
         let times = self.times;
@@ -428,7 +428,7 @@ fn next_call(entry: &Entry, mut flight: Flight, now: BootTime, wall: Timestamp) 
         Phase::Releasing { .. } if flight.accepted.is_some() => CallKind::Status { locate: false },
         Phase::Releasing {
             refusal: Some(refusal),
-        } if wall.since(refusal.at) < crate::RemovalRefusal::RETRY_INTERVAL => {
+        } if wall.since(refusal.at) < crate::allocator::RemovalRefusal::RETRY_INTERVAL => {
             return None;
         }
         Phase::Releasing { .. } => CallKind::Remove {

@@ -5,7 +5,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::capacity::CordonTarget;
+use crate::allocator::capacity::CordonTarget;
 use crate::ids::{ControllerName, CordonId, CordonOwner};
 use crate::units::Timestamp;
 

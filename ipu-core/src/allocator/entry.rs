@@ -8,11 +8,11 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::allocator::capacity::PlacementConstraint;
 use crate::allocator::request::{OnNoCapacity, Request};
-use crate::capacity::PlacementConstraint;
+use crate::hardware::partition::{IpuPlace, Partition, PartitionSpec};
 use crate::ids::{ClusterId, ControllerName, Owner, PartitionId};
-use crate::partition::{IpuPlace, Partition, PartitionSpec};
-use crate::reason::Reason;
+use crate::reason::{Reason, ReasonCode};
 use crate::units::Timestamp;
 
 /// A controller's refusal to create a partition that seemed to fit.
@@ -89,7 +89,7 @@ impl Preemption {
             "{owner} preempts it with priority {}; it releases its partition and queues again",
             self.priority
         );
-        Reason::new("Preempted", message)
+        Reason::new(ReasonCode::Preempted, message)
     }
 }
 
@@ -182,7 +182,7 @@ impl fmt::Display for Phase {
     }
 }
 
-/// The record of one partition or queued request. Only [`step`](crate::step) creates and changes entries.
+/// The record of one partition or queued request. Only [`step`](crate::allocator::step) creates and changes entries.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
@@ -441,7 +441,7 @@ impl Entry {
              fix the cause and release it without force again",
             refusal.message
         );
-        Some(Reason::new("RemovalRefused", message))
+        Some(Reason::new(ReasonCode::RemovalRefused, message))
     }
 }
 

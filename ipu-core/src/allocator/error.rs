@@ -5,11 +5,11 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::allocator::capacity::CordonTarget;
 use crate::allocator::cordon::Cordon;
 use crate::allocator::entry::Entry;
-use crate::capacity::CordonTarget;
+use crate::hardware::partition::PartitionSpec;
 use crate::ids::{ControllerName, Namespace, Owner, PartitionId};
-use crate::partition::PartitionSpec;
 use crate::units::Timestamp;
 
 /// The reason that a command is refused.

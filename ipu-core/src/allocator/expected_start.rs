@@ -5,9 +5,9 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use crate::allocator::blocked_requests::{RequestShape, shape_of};
+use crate::allocator::capacity::Capacity;
 use crate::allocator::entry::Entry;
 use crate::allocator::holders::allows;
-use crate::capacity::Capacity;
 use crate::ids::{ControllerName, PartitionId};
 use crate::units::Timestamp;
 

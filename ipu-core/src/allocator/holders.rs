@@ -8,17 +8,15 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use crate::allocator::capacity::{Capacity, Hardware, ODD, ServiceState, digest};
 use crate::allocator::cordon::Cordon;
 use crate::allocator::entry::{Entry, Phase, Refusal};
 use crate::allocator::policy::Policy;
 use crate::allocator::state::State;
-use crate::capacity::{Capacity, Hardware, ODD, ServiceState, digest};
+use crate::hardware::partition::IpuPlace;
 use crate::ids::{ControllerName, Namespace, PartitionId};
-use crate::partition::IpuPlace;
-use crate::reason::Reason;
+use crate::reason::{Reason, ReasonCode};
 use crate::units::Timestamp;
-
-pub(crate) const REFUSED: &str = "ControllerRefused";
 
 /// Capacity of one controller during a scan.
 pub(crate) struct ControllerCapacity<'a> {
@@ -42,9 +40,6 @@ pub(crate) struct ControllerCapacity<'a> {
     refusals: Vec<&'a Entry>,
 }
 
-/// Reason code of a controller that takes no new partitions because it no longer lists a partition in use.
-pub(crate) const LOST_PARTITION: &str = "LostPartition";
-
 impl<'a> ControllerCapacity<'a> {
     /// Returns the reason that no new partition is placed here; none if the controller takes new partitions.
     pub(crate) fn closed_reason(&self) -> Option<Reason> {
@@ -58,7 +53,7 @@ impl<'a> ControllerCapacity<'a> {
             count => format!(" and {} more", count - 1),
         };
         Some(Reason::new(
-            LOST_PARTITION,
+            ReasonCode::LostPartition,
             format!(
                 "controller {} does not list partition {} of {owner}{more}, which may still use its IPUs; \
                  release or reset it",
@@ -87,7 +82,7 @@ impl<'a> ControllerCapacity<'a> {
     pub(crate) fn refusal_of(&self, entry: &Entry, policy: &Policy, now: Timestamp) -> Option<Reason> {
         let refused = self.refused(entry, policy, now)?;
         Some(Reason::new(
-            REFUSED,
+            ReasonCode::ControllerRefused,
             format!("controller {} refused it: {}", self.name, refused.message),
         ))
     }

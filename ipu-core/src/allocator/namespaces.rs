@@ -19,7 +19,7 @@ use crate::ids::{AllocationId, ControllerName, Namespace, Owner};
 #[non_exhaustive]
 pub struct NamespaceRules {
     /// Maximum number of queued requests of one namespace, or of all namespaces of one client together. The
-    /// default is a tenth of [`Policy::length_limit`](crate::Policy::length_limit), so that one
+    /// default is a tenth of [`Policy::length_limit`](crate::allocator::Policy::length_limit), so that one
     /// namespace cannot fill the queue.
     pub max_queued: usize,
     /// Maximum size in bytes of the records of these requests, for a store of limited size. No limit by

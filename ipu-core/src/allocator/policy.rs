@@ -2,9 +2,9 @@
 
 use core::time::Duration;
 
+use crate::allocator::capacity::SelectionOrder;
 use crate::allocator::namespaces::NamespaceRules;
 use crate::allocator::quota::Quotas;
-use crate::capacity::SelectionOrder;
 
 /// Policy of the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,12 +14,12 @@ use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use crate::allocator::capacity::{ControllerView, Hardware};
 use crate::allocator::entry::{Asked, Entry, Phase, Preemption, Refusal};
 use crate::allocator::policy::Policy;
 use crate::allocator::queue::{QueueDecision, QueueScan};
 use crate::allocator::quota::QuotaUse;
 use crate::allocator::state::{Change, State};
-use crate::capacity::{ControllerView, Hardware};
 use crate::ids::{ControllerName, PartitionId};
 use crate::units::Timestamp;
 

@@ -17,17 +17,16 @@ use core::cell::OnceCell;
 use serde::{Deserialize, Serialize};
 
 use crate::allocator::blocked_requests::{BlockedRequests, RequestShape, shape_of};
+use crate::allocator::capacity::{Hardware, SelectionOrder, ServiceState};
 use crate::allocator::entry::Entry;
 use crate::allocator::expected_start::Timeline;
-use crate::allocator::holders::{ControllerCapacity, LOST_PARTITION, REFUSED, allows, capacities};
+use crate::allocator::holders::{ControllerCapacity, allows, capacities};
 use crate::allocator::policy::Policy;
 use crate::allocator::quota::{Excess, QuotaUse};
 use crate::allocator::state::State;
-use crate::capacity::{Hardware, SelectionOrder, ServiceState};
+use crate::hardware::partition::{IpuPlace, Partition};
 use crate::ids::{ControllerName, Namespace, Owner, PartitionId};
-use crate::partition::{IpuPlace, Partition};
-use crate::placement::TOO_LARGE;
-use crate::reason::Reason;
+use crate::reason::{Reason, ReasonCode};
 use crate::units::{IpuCount, Timestamp};
 
 mod explain;
@@ -297,14 +296,18 @@ impl<'a> QueueScan<'a> {
         // It would fit if the entries ahead did not start first: they are the cause then.
         let kept_at = self.capacities.iter().position(|capacity| {
             let refused = |(name, reason): &(ControllerName, Reason)| {
-                *name == capacity.name && matches!(&*reason.code, REFUSED | LOST_PARTITION)
+                *name == capacity.name
+                    && matches!(
+                        reason.code,
+                        ReasonCode::ControllerRefused | ReasonCode::LostPartition
+                    )
             };
             !reasons.iter().any(refused) && capacity.would_fit_without_starting(entry)
         });
         let is_permanent = || {
             reasons
                 .iter()
-                .all(|(_, reason)| matches!(&*reason.code, TOO_LARGE | UNKNOWN_ALLOCATION | UNAVAILABLE))
+                .all(|(_, reason)| NEVER_FITS.contains(&reason.code))
         };
         let can_help = |capacity: &ControllerCapacity<'_>| capacity.can_help(entry, self.policy, self.now);
         let cause = if kept_at.is_some() || !is_permanent() && self.capacities.iter().any(can_help) {
@@ -392,17 +395,19 @@ impl<'a> QueueScan<'a> {
     }
 }
 
-const UNKNOWN_ALLOCATION: &str = "UnknownAllocation";
-/// Codes of reasons that no cordon causes.
-const NEVER_FITS: [&str; 3] = [TOO_LARGE, UNKNOWN_ALLOCATION, UNAVAILABLE];
-pub(crate) const UNAVAILABLE: &str = "ControllerUnavailable";
+/// Codes of reasons that no end of a partition or cordon changes.
+const NEVER_FITS: [ReasonCode; 3] = [
+    ReasonCode::TooLarge,
+    ReasonCode::UnknownAllocation,
+    ReasonCode::ControllerUnavailable,
+];
 
 /// Returns the reason of an entry of an old copy of the record.
 #[must_use]
 pub fn not_confirmed() -> Reason {
     let message = "it stands in an old copy of the record, and its owner has not been heard since, or not while its \
                    controllers responded; it is kept until its owner requests, renews or releases it";
-    Reason::new("NotConfirmed", message)
+    Reason::new(ReasonCode::NotConfirmed, message)
 }
 
 /// Returns the partition of a queued entry that exists at a controller. A listing from before the entry was
@@ -428,7 +433,7 @@ impl QueueStatus {
     /// Builds the queue status of a request that fits now and starts next; `position` counts from 1.
     #[must_use]
     pub fn next_in_queue(position: u32) -> Self {
-        let reason = Reason::new("NextInLine", "it fits now and starts next");
+        let reason = Reason::new(ReasonCode::NextInLine, "it fits now and starts next");
         Self {
             position,
             reason: reason.with("position", position),

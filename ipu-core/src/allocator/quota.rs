@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::allocator::entry::Entry;
 use crate::ids::{Namespace, PartitionId};
-use crate::reason::Reason;
+use crate::reason::{Reason, ReasonCode};
 
 /// The subject of a quota.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -126,8 +126,13 @@ impl Excess<'_> {
             held,
             requested,
         } = self;
+        let code = if requested > limit {
+            ReasonCode::QuotaTooSmall
+        } else {
+            ReasonCode::QuotaExceeded
+        };
         Reason::new(
-            "QuotaExceeded",
+            code,
             format!("{subject} holds {held} of {limit} {unit} and requests {requested} more"),
         )
         .with("used", *held)

@@ -6,9 +6,9 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::capacity::PlacementConstraint;
+use crate::allocator::capacity::PlacementConstraint;
+use crate::hardware::partition::PartitionSpec;
 use crate::ids::{Namespace, Owner, PartitionId};
-use crate::partition::PartitionSpec;
 use crate::units::Timestamp;
 
 /// Handling of a request that does not fit now.
@@ -18,6 +18,9 @@ pub enum OnNoCapacity {
     /// The request joins the queue.
     #[default]
     Queue,
+    /// The request joins the queue, unless its reason is
+    /// [permanent](crate::ReasonCode::is_permanent): then it is rejected at once and leaves no record.
+    QueueUnlessImpossible,
     /// The request is rejected at once and leaves no record.
     Reject,
 }
@@ -59,7 +62,7 @@ pub struct Request {
     /// Set if a request of higher priority may preempt the owner, if [`Policy::preemption`] is on. A
     /// preemptible request never preempts others.
     ///
-    /// [`Policy::preemption`]: crate::Policy::preemption
+    /// [`Policy::preemption`]: crate::allocator::Policy::preemption
     #[serde(default)]
     pub preemptible: bool,
     /// Evidence by which the adapter checks later that the owner is alive, such as a process id with its

@@ -25,6 +25,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::allocator::calls::{Answer, OperationKey, Reply};
+use crate::allocator::capacity::Hardware;
 use crate::allocator::cordon::Cordon;
 use crate::allocator::entry::{Entry, Phase, Refusal, RemovalRefusal};
 use crate::allocator::error::RequestError;
@@ -34,9 +35,8 @@ use crate::allocator::preemption::preempt;
 use crate::allocator::queue::{QueueDecision, QueueScan, QueueStatus, find_existing, may_take_over};
 use crate::allocator::request::Request;
 use crate::allocator::state::{Change, State};
-use crate::capacity::Hardware;
+use crate::hardware::partition::{Partition, PartitionState};
 use crate::ids::{ControllerName, CordonId, CordonOwner, Owner, PartitionId};
-use crate::partition::{Partition, PartitionState};
 use crate::units::Timestamp;
 
 pub use cordon::CordonEffect;
@@ -517,7 +517,7 @@ fn start(
     entry: &Entry,
     hardware: &Hardware,
     controller: &ControllerName,
-    places: Vec<crate::IpuPlace>,
+    places: Vec<crate::hardware::IpuPlace>,
     now: Timestamp,
 ) -> Entry {
     if let Some((at, found)) =

@@ -5,7 +5,8 @@ use crate::units::IpuCount;
 /// Policy limits of an installation. Rules that make a job unable to run do not depend on them.
 ///
 /// ```
-/// use ipu_core::{IpuCount, Limits};
+/// use ipu_core::IpuCount;
+/// use ipu_core::job::Limits;
 ///
 /// let limits = Limits::default().with_max_ipus("256".parse::<IpuCount>()?);
 /// assert_eq!(limits.max_ipus().get(), 256);

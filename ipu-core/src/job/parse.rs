@@ -13,9 +13,9 @@ use super::limits::Limits;
 use super::raw::{EnvVar, IntOrString, RawJob, RawLauncher, RawMetadata, RawRestartPolicy, RawSpec};
 use super::violation::{Violation, Warning};
 use super::{CleanPodPolicy, JobKind, JobSpec, RestartPolicy};
-use crate::exit_status::ExitCodeSet;
+use crate::hardware::partition::PartitionSpec;
 use crate::ids::{AccountName, AllocationId, JobKey, JobName, JobUid, NameError};
-use crate::partition::PartitionSpec;
+use crate::job::exit::ExitCodeSet;
 use crate::units::IpuCount;
 
 /// Maximum number of workers of a job: each needs its own IPU, and no documented system has more. It also
@@ -70,7 +70,7 @@ impl RawJob {
     /// All violations that keep the job from running, or that `limits` forbid to a new job; never empty.
     ///
     /// ```
-    /// use ipu_core::{Limits, RawJob};
+    /// use ipu_core::job::{Limits, RawJob};
     ///
     /// let mut job = RawJob::default();
     /// job.metadata.name = Some("mnist-training".into());

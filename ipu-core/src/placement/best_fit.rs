@@ -1,7 +1,7 @@
 //! The policy `best-fit`: the tightest block.
 
 use super::{PlacementPolicy, PlacementRequest};
-use crate::inventory::{Block, InventoryView};
+use crate::hardware::inventory::{Block, InventoryView};
 
 /// Chooses the start of the smallest free block that the partition fits into, the lowest of those: large
 /// blocks are split last. Above 64 IPUs it chooses the allocation with the fewest whole free link domains

@@ -1,7 +1,7 @@
 //! The policy `first-fit`: the lowest address.
 
 use super::{PlacementPolicy, PlacementRequest};
-use crate::inventory::{Block, InventoryView};
+use crate::hardware::inventory::{Block, InventoryView};
 
 /// Chooses the free block at the lowest address. Packs from one end, so that the free space stays contiguous
 /// at the other.

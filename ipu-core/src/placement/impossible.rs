@@ -5,13 +5,10 @@ use alloc::vec::Vec;
 
 use serde::Serialize;
 
+use crate::hardware::inventory::{Block, InventoryError};
 use crate::ids::{AllocationId, CordonOwner};
-use crate::inventory::{Block, InventoryError};
-use crate::reason::Reason;
+use crate::reason::{Reason, ReasonCode};
 use crate::units::IpuCount;
-
-/// Code of the reason that a partition never fits.
-pub(crate) const TOO_LARGE: &str = "TooLarge";
 
 /// The reason that a partition cannot be placed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
@@ -118,36 +115,39 @@ impl From<Impossible> for Reason {
     /// `excluded`, as far as known.
     fn from(why: Impossible) -> Self {
         let message = alloc::format!("{why}");
-        let with = |code: &str, size: IpuCount| Self::new(code, message.clone()).with("size", size.get());
+        let with =
+            |code: ReasonCode, size: IpuCount| Self::new(code, message.clone()).with("size", size.get());
         let space =
             |reason: Self, free: u32, largest: u32| reason.with("free", free).with("largestBlock", largest);
         match why {
-            Impossible::UnknownAllocation { .. } => Self::new("UnknownAllocation", message),
-            Impossible::TooLarge { size, capacity, .. } => with(TOO_LARGE, size).with("capacity", capacity),
+            Impossible::UnknownAllocation { .. } => Self::new(ReasonCode::UnknownAllocation, message),
+            Impossible::TooLarge { size, capacity, .. } => {
+                with(ReasonCode::TooLarge, size).with("capacity", capacity)
+            }
             Impossible::NotEnoughFree {
                 size,
                 free,
                 largest_block,
-            } => space(with("NotEnoughFree", size), free, largest_block),
+            } => space(with(ReasonCode::NotEnoughFree, size), free, largest_block),
             Impossible::Fragmented {
                 size,
                 free,
                 largest_block,
-            } => space(with("Fragmented", size), free, largest_block),
+            } => space(with(ReasonCode::Fragmented, size), free, largest_block),
             Impossible::Cordoned {
                 size,
                 free,
                 largest_block,
                 cordoned,
                 ..
-            } => space(with("Cordoned", size), free, largest_block).with("cordoned", cordoned),
+            } => space(with(ReasonCode::Cordoned, size), free, largest_block).with("cordoned", cordoned),
             Impossible::Declined {
                 size,
                 free,
                 largest_block,
                 ..
-            } => space(with("Declined", size), free, largest_block),
-            Impossible::Illegal { size, .. } => with("Illegal", size),
+            } => space(with(ReasonCode::Declined, size), free, largest_block),
+            Impossible::Illegal { size, .. } => with(ReasonCode::Illegal, size),
         }
     }
 }

@@ -1,10 +1,10 @@
 //! The policy `pinned`: exactly these IPUs.
 
 use super::{PlacementPolicy, PlacementRequest};
-use crate::inventory::{Block, BlockError, InventoryView};
-use crate::topology::IpuAddress;
+use crate::hardware::inventory::{Block, BlockError, InventoryView};
+use crate::hardware::topology::IpuAddress;
 
-/// Chooses exactly the given IPUs. If they are not a legal partition, or not free, [`place`](crate::place)
+/// Chooses exactly the given IPUs. If they are not a legal partition, or not free, [`place`](crate::placement::place)
 /// reports the rule that they break.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pinned {

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use ipu_core::{Block, FreeIndex, IpuAddress, IpuCount, Topology};
+use ipu_core::IpuCount;
+use ipu_core::hardware::{Block, FreeIndex, IpuAddress, Topology};
 use proptest::prelude::*;
 use proptest::sample::Index;
 

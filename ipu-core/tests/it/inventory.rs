@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use ipu_core::{AllocationId, Block, CordonOwner, Inventory, IpuAddress, IpuCount, check_inventory};
+use ipu_core::hardware::{Block, Inventory, IpuAddress, check_inventory};
+use ipu_core::{AllocationId, CordonOwner, IpuCount};
 use ipu_testkit::ReferenceInventory;
 use ipu_testkit::strategies::{operations, topologies};
 use proptest::prelude::*;

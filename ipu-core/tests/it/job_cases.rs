@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use ipu_core::{JobKind, JobSpec, Limits, ParsedJob, RawJob, RestartPolicy};
+use ipu_core::job::{JobKind, JobSpec, Limits, ParsedJob, RawJob, RestartPolicy};
 
 use crate::datadriven::{self, Case};
 

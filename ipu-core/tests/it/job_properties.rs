@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use ipu_core::{CleanPodPolicy, IpuCount, JobKind, JobSpec, Limits, RawJob, RestartPolicy};
+use ipu_core::IpuCount;
+use ipu_core::job::{CleanPodPolicy, JobKind, JobSpec, Limits, RawJob, RestartPolicy};
 use ipu_testkit::strategies::{any_manifests, plausible_manifests};
 use proptest::prelude::*;
 use serde_json::Value;

@@ -7,7 +7,7 @@ mod planner;
 mod properties;
 mod world;
 
-use ipu_core::{Plan, check_plan, plan};
+use ipu_core::job::{Plan, check_plan, plan};
 
 use world::JobWorld;
 

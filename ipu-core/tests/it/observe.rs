@@ -1,9 +1,10 @@
 //! The inventory from a controller listing.
 
-use ipu_core::{
-    CordonOwner, Inventory, IpuAddress, IpuCount, IpuPlace, ListedInventory, ListingConflict, Partition,
-    PartitionId, PartitionSpec, PartitionState, Topology, check_inventory,
+use ipu_core::hardware::{
+    Inventory, IpuAddress, IpuPlace, ListedInventory, ListingConflict, Partition, PartitionSpec,
+    PartitionState, Topology, check_inventory,
 };
+use ipu_core::{CordonOwner, IpuCount, PartitionId};
 
 fn id(text: &str) -> PartitionId {
     text.parse().unwrap()

@@ -3,10 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use ipu_core::{
-    BestFit, Block, FirstFit, IpuAddress, IpuCount, Pinned, Placement, PlacementPolicy, PlacementRequest,
-    place,
-};
+use ipu_core::IpuCount;
+use ipu_core::hardware::{Block, IpuAddress};
+use ipu_core::placement::{BestFit, FirstFit, Pinned, Placement, PlacementPolicy, PlacementRequest, place};
 use ipu_testkit::strategies::{PlacementCase, placement_cases};
 use ipu_testkit::{PolicyCheck, ReferenceInventory};
 use proptest::prelude::*;

@@ -1,9 +1,10 @@
 //! The limit of concurrent partition requests of a job.
 
-use ipu_core::{
+use ipu_core::job::{
     Effect, InstanceFacts, InstanceOutcome, InstanceStatus, Limits, Observation, PartitionFacts, RawJob,
-    Reason, Timestamp, check_plan, plan,
+    check_plan, plan,
 };
+use ipu_core::{Reason, ReasonCode, Timestamp};
 
 #[test]
 fn an_ended_instance_does_not_count_against_the_request_limit() {
@@ -16,7 +17,7 @@ fn an_ended_instance_does_not_count_against_the_request_limit() {
     // The restored ledger does not know the owner of the first partition.
     let mut first = InstanceFacts::empty(0);
     first.partition = PartitionFacts::Waiting {
-        reason: Reason::new("Quarantined", "the ledger does not know its owner"),
+        reason: Reason::new(ReasonCode::Quarantined, "the ledger does not know its owner"),
         attempt: 0,
     };
     observation.instances = [first, InstanceFacts::empty(1)].into();

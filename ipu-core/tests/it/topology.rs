@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ipu_core::{AgentAttributes, AgentId, DiscoveredTopology, IpuAddress, Topology, TopologyError};
+use ipu_core::AgentId;
+use ipu_core::hardware::{AgentAttributes, DiscoveredTopology, IpuAddress, Topology, TopologyError};
 use ipu_testkit::strategies::topologies;
 use proptest::prelude::*;
 

@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ipu_core::{Effect, JobKey, JobKind, JobSpec, PartitionId, PartitionSpec, Plan};
+use ipu_core::hardware::PartitionSpec;
+use ipu_core::job::{Effect, JobKind, JobSpec, Plan};
+use ipu_core::{JobKey, PartitionId};
 use ipu_proxy_client::{
     DeletePartition, HoldState, OwnerDocument, PartitionDocument, PutPartition, ResetPartition,
 };

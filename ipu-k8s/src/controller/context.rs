@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use ipu_core::{Limits, Timestamp};
+use ipu_core::Timestamp;
+use ipu_core::job::Limits;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::runtime::events::Recorder;

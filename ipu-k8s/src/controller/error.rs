@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ipu_core::{ErrorChain, JobPhase};
+use ipu_core::ErrorChain;
+use ipu_core::job::JobPhase;
 use ipu_proxy_client::ClientError;
 
 /// Delay after a change that the stores do not show yet.

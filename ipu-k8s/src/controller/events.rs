@@ -2,20 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use ipu_core::{JobPhase, JobSpec, Plan, Reason};
+use ipu_core::job::{JobPhase, JobSpec, Plan};
+use ipu_core::{Reason, ReasonCode};
 use kube::Resource as _;
 use kube::runtime::events::{Event, EventType};
 
 use super::context::Context;
 use super::error::ReconcileError;
-use super::queue_reason::{QUOTA_TOO_SMALL, TOO_LARGE};
 use super::status::held_ipus;
 use crate::crd::{IpuJob, IpuJobStatus};
 
 /// Reason of an Event about a Pod whose problem has no Kubernetes reason.
 const NOT_STARTED: &str = "NotStarted";
-/// Codes of reasons to wait that never end by themselves.
-const NEVER_FITS_CODES: [&str; 2] = [TOO_LARGE, QUOTA_TOO_SMALL];
 /// Maximum length of a note in the API, in bytes.
 const MAX_NOTE_BYTES: usize = 1024;
 
@@ -75,7 +73,7 @@ pub(super) fn events(
         .reasons
         .iter()
         .filter(|reason| has_own_event(reason, before, after, phase));
-    let own = own.map(|reason| event(EventType::Warning, &reason.code, &reason.to_string()));
+    let own = own.map(|reason| event(EventType::Warning, reason.code.as_str(), &reason.to_string()));
     let mut events: Vec<Event> = own.collect();
     if phase == JobPhase::Restarting && after.restart_count > before.restart_count {
         // One restart may follow another without any other phase in between.
@@ -110,7 +108,7 @@ pub(super) fn events(
         let previous = waiting_reasons(before);
         for (code, message) in waiting_reasons(after) {
             if !previous.contains_key(code) {
-                let type_ = if NEVER_FITS_CODES.contains(&code) {
+                let type_ = if ReasonCode::from(code).is_permanent() {
                     EventType::Warning
                 } else {
                     EventType::Normal
@@ -140,7 +138,7 @@ fn has_own_event(reason: &Reason, before: &IpuJobStatus, after: &IpuJobStatus, p
         (failure_and_releases(before), failure_and_releases(after));
     let is_preemption = reason.code == "Preempted" && after.preemption_count > before.preemption_count;
     is_preemption
-        || matches!(&*reason.code, "WorkerGone" | "LauncherGone")
+        || matches!(reason.code, ReasonCode::WorkerGone | ReasonCode::LauncherGone)
         || !phase.is_finished() && (has_failed && !had_failed || released > released_before)
 }
 

@@ -12,7 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt as _, stream};
-use ipu_core::{Exit, JobKind, JobSpec, JobStatus, ProcessPhase, Timestamp};
+use ipu_core::Timestamp;
+use ipu_core::job::{Exit, JobKind, JobSpec, JobStatus, ProcessPhase};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::api::{Api, LogParams};
@@ -324,7 +325,7 @@ mod tests {
         let mut job = IpuJob::new("a", serde_json::from_str(spec).expect("a spec"));
         job.metadata.namespace = Some("n".to_owned());
         job.metadata.uid = Some("u".to_owned());
-        let parsed = job.parse(&ipu_core::Limits::default());
+        let parsed = job.parse(&ipu_core::job::Limits::default());
         parsed.expect("a valid job").spec
     }
 

@@ -4,7 +4,7 @@
 //! output has the reason. A worker is identified only with certainty: if the message names it, or if every
 //! rank runs on the worker of its number.
 
-use ipu_core::{Exit, JobKind, JobSpec};
+use ipu_core::job::{Exit, JobKind, JobSpec};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 
 use crate::crd::IpuJob;

@@ -2,10 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ipu_core::{
-    ControllerName, InstanceFacts, JobKey, JobSpec, JobStatus, MissingProcess, Observation, PartitionFacts,
-    PartitionId, Reason, Timestamp,
-};
+use ipu_core::job::{InstanceFacts, JobSpec, JobStatus, MissingProcess, Observation, PartitionFacts};
+use ipu_core::{ControllerName, JobKey, PartitionId, Reason, ReasonCode, Timestamp};
 use ipu_proxy_client::{BlockerDocument, HoldState, PartitionDocument};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource as _, ResourceExt as _};
@@ -111,7 +109,7 @@ impl Context {
                 Some(job).filter(|job| job.meta().uid.as_deref() == Some(&*owner.uid))
             });
             let phase = job.and_then(|job| job.0.as_ref().ok()?.status.as_ref()?.phase);
-            phase.is_some_and(ipu_core::JobPhase::is_finished)
+            phase.is_some_and(ipu_core::job::JobPhase::is_finished)
         };
         let waiting = partitions
             .values()
@@ -257,14 +255,14 @@ impl ObservedJob {
             HoldState::Quarantined => PartitionFacts::Waiting {
                 reason: document.reason.clone().unwrap_or_else(|| {
                     Reason::new(
-                        "Quarantined",
+                        ReasonCode::Quarantined,
                         "the ledger does not know the owner of the partition; it is reset for the next valid request",
                     )
                 }),
                 attempt,
             },
             _ if !is_owner(document, spec.key()) => PartitionFacts::Waiting {
-                reason: Reason::new("NotTheOwner", "another job owns the partition of this id"),
+                reason: Reason::new(ReasonCode::Other("NotTheOwner".into()), "another job owns the partition of this id"),
                 attempt,
             },
             HoldState::Waiting => PartitionFacts::Waiting {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ipu_core::{Exit, JobKey, ProcessFacts, ProcessPhase, Timestamp};
+use ipu_core::job::{Exit, ProcessFacts, ProcessPhase};
+use ipu_core::{JobKey, Timestamp};
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodCondition, PodSpec,
 };

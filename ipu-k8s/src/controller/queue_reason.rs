@@ -2,13 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use ipu_core::{PartitionId, Reason};
+use ipu_core::{PartitionId, Reason, ReasonCode};
 use ipu_proxy_client::{BlockerDocument, OwnerDocument, PartitionDocument};
 
-/// Code of a request that is larger than the hardware.
-pub(super) const TOO_LARGE: &str = "TooLarge";
-/// Code of a request that is larger than its quota.
-pub(super) const QUOTA_TOO_SMALL: &str = "QuotaTooSmall";
 /// Number of blockers that a message names.
 const MAX_NAMES: usize = 3;
 
@@ -16,20 +12,15 @@ const MAX_NAMES: usize = 3;
 /// to release the IPUs of a finished job.
 pub(super) fn queue_reason(document: &PartitionDocument, finished: &BTreeSet<PartitionId>) -> Reason {
     let Some(waiting) = &document.waiting else {
-        let next = || Reason::new("NextInLine", "the request is the next in the queue");
+        let next = || Reason::new(ReasonCode::NextInLine, "the request is the next in the queue");
         return document.reason.clone().unwrap_or_else(next);
     };
     let mut reason = waiting.reason.clone();
-    if let Some(code) = never_code(&reason) {
-        let message = format!(
-            "{}; the request can never start: request fewer IPUs",
-            reason.message
-        );
-        return Reason {
-            code: code.to_owned(),
-            message,
-            ..reason
-        };
+    if matches!(reason.code, ReasonCode::TooLarge | ReasonCode::QuotaTooSmall) {
+        reason
+            .message
+            .push_str("; the request can never start: request fewer IPUs");
+        return reason;
     }
     reason.message = format!("{}; position {} in the queue", reason.message, waiting.position);
     // This message names the request ahead.
@@ -52,16 +43,6 @@ pub(super) fn queue_reason(document: &PartitionDocument, finished: &BTreeSet<Par
         );
     }
     reason
-}
-
-/// Returns the code of a reason that no other job's end removes: the hardware or the quota is too small.
-fn never_code(reason: &Reason) -> Option<&'static str> {
-    let number = |name: &str| reason.numbers.get(name);
-    match reason.code.as_str() {
-        TOO_LARGE => Some(TOO_LARGE),
-        "QuotaExceeded" if number("size") > number("limit") => Some(QUOTA_TOO_SMALL),
-        _ => None,
-    }
 }
 
 fn name(blocker: &BlockerDocument, state: &str) -> String {

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_core::{JobKey, JobPhase, JobSpec, Plan, Violation, check_plan, plan};
+use ipu_core::JobKey;
+use ipu_core::job::{JobPhase, JobSpec, Plan, Violation, check_plan, plan};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::Api;

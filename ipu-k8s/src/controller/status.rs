@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ipu_core::{CleanPodPolicy, Effect, JobKey, JobPhase, JobSpec, Plan, Reason, Timestamp};
+use ipu_core::job::{CleanPodPolicy, Effect, JobPhase, JobSpec, Plan};
+use ipu_core::{JobKey, Reason, ReasonCode, Timestamp};
 use ipu_proxy_client::{HoldState, PartitionDocument};
 use kube::ResourceExt as _;
 use kube::api::Api;
@@ -28,9 +29,6 @@ const MESSAGE_WRITE_INTERVAL: Duration = Duration::from_secs(15);
 const TRANSIENT_TIME: Duration = Duration::from_secs(2);
 /// Maximum length of a message, in characters.
 const MAX_MESSAGE_CHARS: usize = 1024;
-
-/// Code of the reason that a controller does not respond.
-const CONTROLLER_UNAVAILABLE: &str = "ControllerUnavailable";
 
 /// Result of a status write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,7 +173,10 @@ fn report_instances(
     observed: &ObservedJob,
     blocker: Option<&ReconcileError>,
 ) {
-    let not_requested = plan.reasons.iter().find(|reason| reason.code == "NotRequested");
+    let not_requested = plan
+        .reasons
+        .iter()
+        .find(|reason| reason.code == ReasonCode::NotRequested);
     let requested = requested(plan);
     for report in &mut after.instances {
         let index = report.index;
@@ -210,7 +211,7 @@ fn report_instances(
         let unavailable = document
             .filter(|document| matches!(document.state, HoldState::Creating | HoldState::Resetting))
             .and_then(|document| document.reason.as_ref())
-            .filter(|reason| reason.code == CONTROLLER_UNAVAILABLE)
+            .filter(|reason| reason.code == ReasonCode::ControllerUnavailable)
             .map(ToString::to_string);
         report.reason = refusal
             .map(ToString::to_string)
@@ -487,12 +488,12 @@ fn was_starting(before: &IpuJobStatus) -> bool {
 fn is_starting(plan: &Plan) -> bool {
     // An instance that is not requested yet waits for others of its job, and those report their reasons.
     let steps = [
-        "PreparingPartition",
-        "NotRequested",
-        "StartingWorkers",
-        "StartingLauncher",
+        ReasonCode::PreparingPartition,
+        ReasonCode::NotRequested,
+        ReasonCode::StartingWorkers,
+        ReasonCode::StartingLauncher,
     ];
-    plan.status.phase == JobPhase::Pending && plan.reasons.iter().all(|reason| steps.contains(&&*reason.code))
+    plan.status.phase == JobPhase::Pending && plan.reasons.iter().all(|reason| steps.contains(&reason.code))
 }
 
 impl Context {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::LazyLock;
 
-use ipu_core::{Violation, Warning};
+use ipu_core::job::{Violation, Warning};
 use serde_json::{Map, Value, json};
 
 use super::ipujob::SCHEMA;

@@ -1,6 +1,6 @@
 //! The part of a Pod template that a bare host supports, and a list of the fields that it ignores.
 
-use ipu_core::{EnvVar, Violation, Warning};
+use ipu_core::job::{EnvVar, Violation, Warning};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 

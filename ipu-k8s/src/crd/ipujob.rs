@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use ipu_core::{Limits, ParsedJob, RawJob, RawMetadata, Violation, Warning};
+use ipu_core::job::{Limits, ParsedJob, RawJob, RawMetadata, Violation, Warning};
 use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! Reader of manifest files: YAML or JSON documents, some of which are IPUJobs.
 
-use ipu_core::{Limits, ParsedJob, Violation};
+use ipu_core::job::{Limits, ParsedJob, Violation};
 use serde_json::Value;
 use serde_saphyr::{Spanned, UserMessageFormatter};
 

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use ipu_core::{IpuofEnv, Violation, Warning};
+use ipu_core::job::{Violation, Warning};
+use ipu_core::render::IpuofEnv;
 use serde_json::{Map, Value};
 
 use super::MAX_LABEL_LEN;

@@ -5,7 +5,8 @@
     reason = "`KubeSchema` copies the type with its visibility into a function"
 )]
 
-use ipu_core::{AccountName, AllocationId, IntOrString};
+use ipu_core::job::IntOrString;
+use ipu_core::{AccountName, AllocationId};
 use kube::{CustomResource, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};

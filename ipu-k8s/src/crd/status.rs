@@ -6,10 +6,10 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-use ipu_core::{
+use ipu_core::job::{
     Exit, FailedComponent, FirstFailure, InstanceOutcome, InstanceStatus, JobPhase, JobStatus, Preempted,
-    Reason, Timestamp,
 };
+use ipu_core::{Reason, ReasonCode, Timestamp};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
@@ -272,7 +272,8 @@ impl PreemptionReport {
             instance: self.instance,
             attempt: self.attempt,
             at: self.time.map(|time| time.0).unwrap_or_default(),
-            reason: reason.unwrap_or_else(|| Reason::new("Preempted", "another request preempted it")),
+            reason: reason
+                .unwrap_or_else(|| Reason::new(ReasonCode::Preempted, "another request preempted it")),
         }
     }
 }

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use ipu_core::{JobKind, MpiEnv};
+use ipu_core::job::JobKind;
+use ipu_core::render::MpiEnv;
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, EmptyDirVolumeSource, EnvVar, Pod, PodSpec, ResourceRequirements,
     SecurityContext, Volume, VolumeMount,

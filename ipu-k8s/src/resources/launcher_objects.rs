@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use ipu_core::hostfile;
+use ipu_core::render::hostfile;
 use k8s_openapi::api::core::v1::{
     ConfigMap, ConfigMapVolumeSource, KeyToPath, ServiceAccount, Volume, VolumeMount,
 };

@@ -1,6 +1,6 @@
 //! Tests of the Pods of jobs with unusual templates.
 
-use ipu_core::Limits;
+use ipu_core::job::Limits;
 use serde_json::{Value, json};
 
 use super::*;

@@ -1,6 +1,6 @@
 //! Workers: `<job>-worker-<n>` (V-IPU guide §6.6).
 
-use ipu_core::JobKind;
+use ipu_core::job::JobKind;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::launcher_objects::config_mount;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use ipu_core::{Change, Cordon, CordonId, Entry, PartitionId, Phase, State, UsageRecord};
+use ipu_core::allocator::{Change, Cordon, Entry, Phase, State, UsageRecord};
+use ipu_core::{CordonId, PartitionId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -239,10 +240,9 @@ fn parse<T: DeserializeOwned>(key: &str, text: &str, key_of: impl Fn(&T) -> Stri
 
 #[cfg(test)]
 mod tests {
-    use ipu_core::{
-        ControllerName, Event, Hardware, IpuPlace, JobKey, Owner, PartitionSpec, PlacementConstraint, Policy,
-        Request, Timestamp, step,
-    };
+    use ipu_core::allocator::{Event, Hardware, PlacementConstraint, Policy, Request, step};
+    use ipu_core::hardware::{IpuPlace, PartitionSpec};
+    use ipu_core::{ControllerName, JobKey, Owner, Timestamp};
 
     use super::*;
 

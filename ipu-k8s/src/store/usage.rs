@@ -10,7 +10,8 @@
 use std::collections::BTreeMap;
 
 use ipu_allocator::{StoreError, UsagePosition};
-use ipu_core::{PartitionId, Timestamp, UsageRecord};
+use ipu_core::allocator::UsageRecord;
+use ipu_core::{PartitionId, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 

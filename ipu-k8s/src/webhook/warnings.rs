@@ -1,6 +1,6 @@
 //! Warnings about updates that running Pods do not follow.
 
-use ipu_core::Warning;
+use ipu_core::job::Warning;
 use serde_json::Value;
 
 /// Returns a warning if the Pods that a job has keep what the update changes. `old` and `new` are the whole

@@ -1,6 +1,6 @@
 //! The eight IPUJobs of Graphcore's guides: their partitions and our warnings.
 
-use ipu_core::{JobKind, Limits, ParsedJob};
+use ipu_core::job::{JobKind, Limits, ParsedJob};
 use ipu_k8s::crd::{Document, Manifest, read_manifests};
 
 struct Example {

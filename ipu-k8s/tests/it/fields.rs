@@ -88,7 +88,7 @@ fn every_field_of_a_spec_reaches_the_core_or_is_kubernetes_alone() {
     }
     let (read, faults) = IpuJob::from_value(job.clone());
     assert_eq!(faults, []);
-    read.parse(&ipu_core::Limits::default()).unwrap();
+    read.parse(&ipu_core::job::Limits::default()).unwrap();
     // Nothing is lost, the template included.
     assert_eq!(serde_json::to_value(&read).unwrap()["spec"], job["spec"]);
 }

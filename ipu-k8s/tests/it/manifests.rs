@@ -1,6 +1,6 @@
 //! Parsing manifest files: accepted and rejected input, and the position of errors.
 
-use ipu_core::{IntOrString, Limits};
+use ipu_core::job::{IntOrString, Limits};
 use ipu_k8s::crd::{Document, FieldEdit, MAX_MANIFEST_BYTES, Manifest, ManifestError, read_manifests};
 use proptest::prelude::*;
 

@@ -1,7 +1,7 @@
 //! Pod templates that the API server refuses for ever, and fields at a wrong level: they are refused before a
 //! job holds IPUs.
 
-use ipu_core::Limits;
+use ipu_core::job::Limits;
 use ipu_k8s::crd::{Document, Manifest, job_container, read_manifests};
 
 const JOB: &str = "

@@ -1,6 +1,6 @@
 //! The status of an IPUJob preserves everything that the core restores from it.
 
-use ipu_core::JobStatus;
+use ipu_core::job::JobStatus;
 use ipu_k8s::crd::{IpuJobStatus, Time};
 use ipu_testkit::strategies::statuses;
 use proptest::prelude::*;

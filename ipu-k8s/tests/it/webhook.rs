@@ -2,7 +2,8 @@
 
 mod random;
 
-use ipu_core::{IpuCount, Limits};
+use ipu_core::IpuCount;
+use ipu_core::job::Limits;
 use ipu_k8s::crd::{Document, read_manifests};
 use ipu_k8s::kube::core::admission::AdmissionResponse;
 use ipu_k8s::webhook::{AdmissionRules, MAX_REVIEW_BYTES, ReviewError, mutate, validate};

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use ipu_core::{ControllerName, IpuPlace, PartitionId, Reason};
+use ipu_core::hardware::IpuPlace;
+use ipu_core::{ControllerName, PartitionId, Reason, ReasonCode};
 use serde::{Deserialize, Serialize};
 
 /// IPUs of one namespace, or of the whole system (V-IPU guide §6.9).
@@ -160,7 +161,7 @@ impl<'de> Deserialize<'de> for ControllerReason {
         #[derive(Deserialize)]
         struct Flat {
             controller: ControllerName,
-            code: String,
+            code: ReasonCode,
             #[serde(default)]
             numbers: BTreeMap<String, u64>,
             message: String,

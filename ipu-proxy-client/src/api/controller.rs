@@ -1,6 +1,7 @@
 //! Controllers.
 
-use ipu_core::{AgentId, ControllerName, PartitionId, SizeFit};
+use ipu_core::allocator::SizeFit;
+use ipu_core::{AgentId, ControllerName, PartitionId};
 use serde::{Deserialize, Serialize};
 
 use super::allocation::UnrecordedPartition;

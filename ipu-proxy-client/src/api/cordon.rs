@@ -1,8 +1,7 @@
 //! Cordons: hardware that takes no new partitions until the owner of the cordon lifts it.
 
-use ipu_core::{
-    AgentId, ControllerName, Cordon, CordonEffect, CordonId, CordonOwner, CordonTarget, Timestamp,
-};
+use ipu_core::allocator::{Cordon, CordonEffect, CordonTarget};
+use ipu_core::{AgentId, ControllerName, CordonId, CordonOwner, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::partition::BlockerDocument;

@@ -1,6 +1,8 @@
 //! IPUoF configurations.
 
-use ipu_core::{Entry, GcdConfig, IpuofConfig, PartitionId};
+use ipu_core::PartitionId;
+use ipu_core::allocator::Entry;
+use ipu_core::render::{GcdConfig, IpuofConfig};
 use serde::{Deserialize, Serialize};
 
 /// Response of `GET /v1/partitions/{id}/ipuof-config`: the configuration files by which Poplar reaches the

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use ipu_core::{
-    Blocker, Entry, IpuCount, IpuPlace, PartitionId, Phase, Preemption, QueueStatus, Reason, Timestamp,
-};
+use ipu_core::allocator::{Blocker, Entry, Phase, Preemption, QueueStatus};
+use ipu_core::hardware::IpuPlace;
+use ipu_core::{IpuCount, PartitionId, Reason, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::controller::ControllerDocument;

@@ -1,6 +1,7 @@
 //! Records of finished holds.
 
-use ipu_core::{ControllerName, PartitionId, Timestamp, UsageRecord};
+use ipu_core::allocator::UsageRecord;
+use ipu_core::{ControllerName, PartitionId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::owner::OwnerDocument;

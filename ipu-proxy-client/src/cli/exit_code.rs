@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use ipu_core::{ErrorChain, Reason};
+use ipu_core::ErrorChain;
 
 use crate::client::ClientError;
 
@@ -127,7 +127,9 @@ impl From<ClientError> for Failure {
                     Code::Denied
                 }
                 (404, _) => Code::NotFound,
-                (_, "DoesNotFit") if error.reason().is_some_and(never_fits) => Code::Impossible,
+                (_, "DoesNotFit") if error.reason().is_some_and(|reason| reason.code.is_permanent()) => {
+                    Code::Impossible
+                }
                 (_, "DoesNotFit" | "QueueFull" | "NamespaceQueueFull") => Code::NoCapacity,
                 (_, "ControllerRefused") => Code::Impossible,
                 (_, "PartitionFailed") => Code::Unavailable,
@@ -142,10 +144,4 @@ impl From<ClientError> for Failure {
         };
         Self::because(code, "proxy", error)
     }
-}
-
-/// Returns whether a request with this reason can never fit.
-#[must_use]
-pub fn never_fits(reason: &Reason) -> bool {
-    matches!(&*reason.code, "TooLarge" | "UnknownAllocation")
 }

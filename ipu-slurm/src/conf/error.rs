@@ -3,7 +3,7 @@
 use core::error::Error;
 use core::fmt;
 
-use ipu_core::Violation;
+use ipu_core::job::Violation;
 
 /// An error in a configuration file, with its position.
 ///

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ipu_core::Violation;
+use ipu_core::job::Violation;
 
 use super::cluster::{ClusterConf, ModelConf};
 use super::error::{ConfError, at_beginning};

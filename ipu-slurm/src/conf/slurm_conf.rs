@@ -6,7 +6,7 @@
 
 use core::ops::Range;
 
-use ipu_core::Violation;
+use ipu_core::job::Violation;
 
 use super::error::ConfError;
 use super::licenses::LicenseList;

@@ -1,6 +1,6 @@
 //! A part of a line with its position in the file, for error messages.
 
-use ipu_core::Violation;
+use ipu_core::job::Violation;
 
 use super::error::ConfError;
 use crate::text::shorten;

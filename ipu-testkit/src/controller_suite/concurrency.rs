@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ipu_core::{PartitionId, Topology};
+use ipu_core::PartitionId;
+use ipu_core::hardware::Topology;
 use ipu_vipu_client::{VipuController, VipuError};
 use tokio::task::JoinSet;
 

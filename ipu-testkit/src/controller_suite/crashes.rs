@@ -4,7 +4,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
-use ipu_core::{PartitionState, Topology};
+use ipu_core::hardware::{PartitionState, Topology};
 
 use super::harness::{Fixture, Harness, Removal, check_error, id, request};
 use super::{Setup, cases};

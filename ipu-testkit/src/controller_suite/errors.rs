@@ -1,6 +1,7 @@
 //! Cases about rejected calls and their errors.
 
-use ipu_core::{AgentId, AllocationId, Topology};
+use ipu_core::hardware::Topology;
+use ipu_core::{AgentId, AllocationId};
 use ipu_vipu_client::{CreatePartition, VipuError};
 
 use super::harness::{Harness, Removal, check_error, id, place, request};

@@ -6,7 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_core::{IpuCount, IpuPlace, Partition, PartitionId, PartitionSpec, PartitionState};
+use ipu_core::hardware::{IpuPlace, Partition, PartitionSpec, PartitionState};
+use ipu_core::{IpuCount, PartitionId};
 use ipu_vipu_client::{CreatePartition, Retry, VipuController, VipuError};
 
 use super::{CallFault, CallKind, ControllerBench, FaultSupport, Setup};

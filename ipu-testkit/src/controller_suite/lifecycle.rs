@@ -1,6 +1,7 @@
 //! Lifecycle of a partition: created, active, reset, removed.
 
-use ipu_core::{AllocationId, PartitionSpec, PartitionState, Topology};
+use ipu_core::AllocationId;
+use ipu_core::hardware::{PartitionSpec, PartitionState, Topology};
 use ipu_vipu_client::CreatePartition;
 
 use super::harness::{Harness, Removal, check_error, id, place, request, require, size};

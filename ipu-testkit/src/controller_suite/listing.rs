@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ipu_core::{AgentId, Allocation, AllocationId, Topology};
+use ipu_core::hardware::{Allocation, Topology};
+use ipu_core::{AgentId, AllocationId};
 
 use super::harness::{Harness, Removal, check_error, id, place, request};
 use super::{Setup, cases};

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ipu_core::Topology;
+use ipu_core::hardware::Topology;
 
 use super::harness::{Harness, Removal, check_ambiguous, check_error, id, request, require};
 use super::{CallFault, CallKind, Persistence, Setup, cases};

@@ -5,9 +5,9 @@ use std::cmp::Reverse;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::Once;
 
-use ipu_core::{
-    Block, Impossible, Inventory, IpuAddress, IpuCount, Placement, PlacementPolicy, PlacementRequest, place,
-};
+use ipu_core::IpuCount;
+use ipu_core::hardware::{Block, Inventory, IpuAddress};
+use ipu_core::placement::{Impossible, Placement, PlacementPolicy, PlacementRequest, place};
 
 use super::property::{BrokenProperty, PolicyProperty};
 use crate::reference_inventory::ReferenceInventory;
@@ -379,7 +379,8 @@ pub(super) fn catch_panic<T>(detail: impl FnOnce() -> T) -> Result<T, String> {
 
 #[cfg(test)]
 mod tests {
-    use ipu_core::{FirstFit, Topology};
+    use ipu_core::hardware::Topology;
+    use ipu_core::placement::FirstFit;
 
     use super::*;
 

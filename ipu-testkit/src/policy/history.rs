@@ -1,6 +1,7 @@
 //! Histories of one inventory: the policy places, holders come and go, the reference follows in lock step.
 
-use ipu_core::{Inventory, Placement, PlacementPolicy, PlacementRequest, Topology};
+use ipu_core::hardware::{Inventory, Topology};
+use ipu_core::placement::{Placement, PlacementPolicy, PlacementRequest};
 use proptest::prelude::*;
 
 use super::checks::{PolicyCase, PropertyChecker};

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use ipu_core::{Impossible, IpuAddress, IpuCount, Placement, PlacementRequest, Topology};
+use ipu_core::IpuCount;
+use ipu_core::hardware::{IpuAddress, Topology};
+use ipu_core::placement::{Impossible, Placement, PlacementRequest};
 
 use crate::reference_inventory::ReferenceInventory;
 

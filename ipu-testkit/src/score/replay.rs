@@ -9,9 +9,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
-use ipu_core::{
-    Block, Inventory, IpuCount, PartitionId, Placement, PlacementPolicy, PlacementRequest, Policy, place,
-};
+use ipu_core::allocator::Policy;
+use ipu_core::hardware::{Block, Inventory};
+use ipu_core::placement::{Placement, PlacementPolicy, PlacementRequest, place};
+use ipu_core::{IpuCount, PartitionId};
 
 use super::Score;
 use super::sums::Sums;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use ipu_core::{Inventory, IpuCount};
+use ipu_core::IpuCount;
+use ipu_core::hardware::Inventory;
 
 use super::trace::{Trace, TraceJob, millis};
 use super::wait_reason::WaitReason;

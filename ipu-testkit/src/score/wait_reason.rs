@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ipu_core::Impossible;
+use ipu_core::placement::Impossible;
 use serde::Serialize;
 
 /// Reason for which a job waits or never runs: the codes of [`Impossible`], and one from the queue.

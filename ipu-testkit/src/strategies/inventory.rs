@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use ipu_core::{
-    AllocationId, Block, CordonOwner, Inventory, IpuAddress, IpuCount, PartitionId, PlacementRequest,
-    Topology,
-};
+use ipu_core::hardware::{Block, Inventory, IpuAddress, Topology};
+use ipu_core::placement::PlacementRequest;
+use ipu_core::{AllocationId, CordonOwner, IpuCount, PartitionId};
 use proptest::prelude::*;
 use proptest::sample::Index;
 

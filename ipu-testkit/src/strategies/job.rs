@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use ipu_core::{JobSpec, Limits, RawJob};
+use ipu_core::job::{JobSpec, Limits, RawJob};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use ipu_core::{
-    ControllerName, Exit, FailedComponent, FirstFailure, InstanceFacts, InstanceOutcome, InstanceStatus,
-    JobPhase, JobStatus, MissingProcess, Observation, PartitionFacts, ProcessFacts, ProcessPhase, Reason,
-    Timestamp,
+use ipu_core::job::{
+    Exit, FailedComponent, FirstFailure, InstanceFacts, InstanceOutcome, InstanceStatus, JobPhase, JobStatus,
+    MissingProcess, Observation, PartitionFacts, ProcessFacts, ProcessPhase,
 };
+use ipu_core::{ControllerName, Reason, ReasonCode, Timestamp};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -86,7 +86,7 @@ pub fn statuses() -> impl Strategy<Value = JobStatus> {
                 exit_code: phase.is_finished().then_some(u8::from(phase == JobPhase::Failed)),
                 conclusion: phase
                     .is_finished()
-                    .then(|| Reason::new("Completed", "the job completed")),
+                    .then(|| Reason::new(ReasonCode::Completed, "the job completed")),
                 ..JobStatus::default()
             },
         )
@@ -132,7 +132,10 @@ fn instance_statuses() -> impl Strategy<Value = InstanceStatus> {
 }
 
 fn late() -> Reason {
-    Reason::new("WorkersUnschedulable", "only 0 of 1 workers of it started")
+    Reason::new(
+        ReasonCode::WorkersUnschedulable,
+        "only 0 of 1 workers of it started",
+    )
 }
 
 /// Returns facts about one of five instances.
@@ -150,7 +153,7 @@ pub fn instance_facts() -> impl Strategy<Value = InstanceFacts> {
                 partition,
                 PartitionFacts::Active { .. } | PartitionFacts::Failed { .. }
             );
-            let reason = || Reason::new("Preempted", "another request preempts it");
+            let reason = || Reason::new(ReasonCode::Preempted, "another request preempts it");
             InstanceFacts {
                 index,
                 partition,
@@ -173,7 +176,7 @@ pub fn partition_facts() -> impl Strategy<Value = PartitionFacts> {
     prop_oneof![
         1 => Just(PartitionFacts::Absent),
         1 => attempts().prop_map(|attempt| PartitionFacts::Waiting {
-            reason: Reason::new("NotEnoughFree", "2 IPUs are free"),
+            reason: Reason::new(ReasonCode::NotEnoughFree, "2 IPUs are free"),
             attempt,
         }),
         1 => attempts().prop_map(|attempt| PartitionFacts::Pending { attempt }),

@@ -1,6 +1,7 @@
 //! Random hardware topologies.
 
-use ipu_core::{AgentId, Allocation, Cluster, LinkDomain, Topology};
+use ipu_core::AgentId;
+use ipu_core::hardware::{Allocation, Cluster, LinkDomain, Topology};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
-use ipu_core::{AgentId, AllocationId, Partition, PartitionId, PartitionState};
+use ipu_core::hardware::{Partition, PartitionState};
+use ipu_core::{AgentId, AllocationId, PartitionId};
 use ipu_testkit::{ControllerBench, Setup, SuiteFailure, controller_suite, try_controller_suite};
 use ipu_vipu_client::{
     AgentIpus, ConnectOptions, ControllerEndpoint, CreatePartition, GrpcController, IpuofConfig,

@@ -5,7 +5,8 @@ mod mutants_detected;
 
 use std::path::Path;
 
-use ipu_core::{Block, InventoryView, PlacementPolicy, PlacementRequest};
+use ipu_core::hardware::{Block, InventoryView};
+use ipu_core::placement::{PlacementPolicy, PlacementRequest};
 use ipu_testkit::{PolicyCheck, PolicyProperty, check_policy, check_policy_with};
 
 use mutants::{Declines, GivesUpEarly, Spread};

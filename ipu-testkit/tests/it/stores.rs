@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use ipu_allocator::{MemoryStore, Record, Revision, Store, StoreError, UsagePosition};
-use ipu_core::{Change, Timestamp, UsageRecord};
+use ipu_core::Timestamp;
+use ipu_core::allocator::{Change, UsageRecord};
 use ipu_testkit::{SuiteFailure, store_suite, try_store_suite};
 use tokio::sync::Mutex;
 

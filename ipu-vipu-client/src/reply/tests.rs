@@ -1,6 +1,6 @@
 //! Valid and invalid replies, without a server.
 
-use ipu_core::PartitionState;
+use ipu_core::hardware::PartitionState;
 
 use super::*;
 

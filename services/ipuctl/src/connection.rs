@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ipu_core::{PartitionId, PartitionSpec, Reason};
+use ipu_core::hardware::PartitionSpec;
+use ipu_core::{PartitionId, Reason, ReasonCode};
 use ipu_proxy_client::{
     ClientCertificate, ClientOptions, ControllerStatus, CordonDocument, ProxyClient, SetupError, TlsFiles,
     Token,
@@ -12,7 +13,7 @@ use ipu_vipu_client::ControllerEndpoint;
 
 use crate::cli::{Global, ProxyArgs};
 use crate::display;
-use crate::exit_code::{Code, Failure, never_fits};
+use crate::exit_code::{Code, Failure};
 use crate::local_server::{self, Requirement};
 use crate::output::Output;
 use crate::server_options::ServerOptions;
@@ -154,7 +155,10 @@ impl Connection {
         &self,
         reasons: impl IntoIterator<Item = &'a Reason>,
     ) -> Vec<CordonDocument> {
-        if reasons.into_iter().all(|reason| reason.code != "Cordoned") {
+        if reasons
+            .into_iter()
+            .all(|reason| reason.code != ReasonCode::Cordoned)
+        {
             return Vec::new();
         }
         let list = self.proxy.cordons().await;
@@ -172,7 +176,7 @@ pub(crate) fn controller_failure(status: &ControllerStatus) -> Failure {
 /// Returns the failure of a request that can never fit, or that does not fit now and must not queue.
 pub(crate) fn does_not_fit(id: &PartitionId, reason: &Reason) -> Failure {
     let text = display::reason(reason);
-    if never_fits(reason) {
+    if reason.code.is_permanent() {
         Failure::new(Code::Impossible, format!("partition {id} can never fit: {text}"))
     } else {
         Failure::new(

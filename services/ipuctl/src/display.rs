@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use ipu_core::{IpuPlace, PartitionId, Reason};
+use ipu_core::hardware::IpuPlace;
+use ipu_core::{PartitionId, Reason, ReasonCode};
 use ipu_proxy_client::{BlockerDocument, CordonDocument, OwnerDocument, WaitingDocument};
 
 use crate::time;
@@ -90,15 +91,15 @@ fn without_cordons(reason: &Reason) -> String {
     };
     let requested = format!("{} requested", count(size, "IPU"));
     let free = number("free").unwrap_or_default();
-    match (reason.code.as_str(), number("capacity"), number("largestBlock")) {
-        ("TooLarge", Some(capacity), _) => {
+    match (&reason.code, number("capacity"), number("largestBlock")) {
+        (ReasonCode::TooLarge, Some(capacity), _) => {
             format!("{requested}, the largest possible partition is {capacity}")
         }
-        ("NotEnoughFree", ..) => format!("{requested}, {free} free"),
-        ("Fragmented", _, Some(largest)) => {
+        (ReasonCode::NotEnoughFree, ..) => format!("{requested}, {free} free"),
+        (ReasonCode::Fragmented, _, Some(largest)) => {
             format!("{requested}, {free} free, the largest free block is {largest}")
         }
-        ("Cordoned", ..) => {
+        (ReasonCode::Cordoned, ..) => {
             let cordoned = number("cordoned").unwrap_or_default();
             let by = cordon_owners(reason).map_or_else(String::new, |owners| format!(" by {owners}"));
             format!("{requested}, {free} free, {cordoned} cordoned{by}")
@@ -120,7 +121,7 @@ fn cordon_owners(reason: &Reason) -> Option<&str> {
 /// Returns the reason; one of a cordon is followed by the reasons of the cordons of its owners.
 pub(crate) fn reason_with_cordons(original: &Reason, cordons: &[CordonDocument]) -> String {
     let text = reason(original);
-    let owners = cordon_owners(original).filter(|_| original.code == "Cordoned");
+    let owners = cordon_owners(original).filter(|_| original.code == ReasonCode::Cordoned);
     let mut texts: Vec<&str> = owners
         .into_iter()
         .flat_map(|owners| owners.split(", "))
@@ -167,7 +168,7 @@ pub(crate) fn blocked_by(mut names: Vec<String>) -> String {
 /// Returns the progress of a request that waits: its state in the queue, or only the controllers that do not
 /// answer. Without their answer it is unknown whether the request fits at all.
 pub(crate) fn wait_status(waiting: &WaitingDocument, cordons: &[CordonDocument]) -> String {
-    if waiting.reason.code == "ControllerUnavailable" {
+    if waiting.reason.code == ReasonCode::ControllerUnavailable {
         return format!("Waiting: {}", reason(&waiting.reason));
     }
     queued(waiting, cordons)
@@ -220,7 +221,8 @@ mod tests {
 
     #[test]
     fn a_reason_is_rendered_from_its_numbers() {
-        let sized = |code: &str, size: u32| Reason::new(code, "as sent (by anonymous)").with("size", size);
+        let sized =
+            |code: &str, size: u32| Reason::new(code.into(), "as sent (by anonymous)").with("size", size);
         let too_large = sized("TooLarge", 64).with("capacity", 16_u32);
         assert_eq!(
             reason(&too_large),
@@ -237,13 +239,13 @@ mod tests {
             reason(&fragmented),
             "8 IPUs requested, 9 free, the largest free block is 4"
         );
-        let other = Reason::new("NextInLine", "as sent");
+        let other = Reason::new(ReasonCode::NextInLine, "as sent");
         assert_eq!(reason(&other), "as sent");
     }
 
     #[test]
     fn a_reason_of_a_cordon_names_its_owner_and_its_reason() {
-        let cordoned = Reason::new("Cordoned", "as sent (by anonymous)")
+        let cordoned = Reason::new(ReasonCode::Cordoned, "as sent (by anonymous)")
             .with("size", 32_u32)
             .with("free", 28_u32)
             .with("cordoned", 4_u32);
@@ -267,7 +269,7 @@ mod tests {
     #[test]
     fn a_request_is_not_called_queued_while_no_controller_answers() {
         let waiting = |code: &str| {
-            let reason = Reason::new(code, "controller pod:8090 has not replied within 1s");
+            let reason = Reason::new(code.into(), "controller pod:8090 has not replied within 1s");
             let document = serde_json::json!({
                 "position": 1, "ticket": 1, "overtaken": 0, "reason": reason, "blockers": [], "heldBackBy": [],
                 "earliestFit": null,

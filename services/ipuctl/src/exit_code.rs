@@ -1,3 +1,3 @@
 //! Exit codes and errors, which are those of `kubectl ipu`.
 
-pub(crate) use ipu_proxy_client::cli::{Code, Failure, never_fits};
+pub(crate) use ipu_proxy_client::cli::{Code, Failure};

@@ -1,5 +1,5 @@
 //! `ipuctl`: runs IPUJobs on this host and manages partitions. Decisions about jobs are those of
-//! `ipu_core::plan`, decisions about partitions those of a `vipu-proxy`: a remote one, or the local server of
+//! `ipu_core::job::plan`, decisions about partitions those of a `vipu-proxy`: a remote one, or the local server of
 //! this user.
 
 mod cli;

@@ -3,7 +3,8 @@
 use std::io::Read as _;
 use std::path::Path;
 
-use ipu_core::{AllocationId, JobSpec, Limits, Violation};
+use ipu_core::AllocationId;
+use ipu_core::job::{JobSpec, Limits, Violation};
 use ipu_k8s::crd::{
     Document, FieldEdit, HostView, MAX_MANIFEST_BYTES, Manifest, ManifestError, SkippedDocument,
     read_manifests,

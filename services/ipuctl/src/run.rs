@@ -12,7 +12,7 @@ mod report;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ipu_core::{JobKind, OnNoCapacity};
+use ipu_core::job::JobKind;
 use vipu_proxy::process_holder::ProcessHolder;
 
 use self::engine::Engine;
@@ -69,17 +69,12 @@ pub(crate) async fn run(arguments: RunArgs, global: &Global, output: &Output) ->
         output.say(commands::map::simulated(&connection.state).await?.trim_end());
     }
     print_summary(&job, output);
-    let on_no_capacity = if arguments.no_wait {
-        OnNoCapacity::Reject
-    } else {
-        OnNoCapacity::Queue
-    };
     if matches!(job.spec.shape(), JobKind::Launcher { .. }) {
         remote_exec::require_plain(&connection.state.runs_dir())?;
     }
     let holder =
         ProcessHolder::own().map_err(|error| Failure::because(Code::Host, "identify this process", error))?;
-    let partitions = Partitions::new(&connection, on_no_capacity, output);
+    let partitions = Partitions::new(&connection, arguments.no_wait, output);
     let context = RunContext {
         output: output.clone(),
         grace: Duration::from_secs(arguments.grace),

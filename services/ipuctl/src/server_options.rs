@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ipu_core::PlacementMode;
+use ipu_core::placement::PlacementMode;
 use ipu_vipu_client::ControllerEndpoint;
 use serde::{Deserialize, Serialize};
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ipu_core::JobPhase;
+use ipu_core::job::JobPhase;
 use ipu_k8s::crd::{IpuJob, IpuJobStatus, PhaseSeconds};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -186,7 +186,7 @@ impl JobMetrics {
 /// codes is small.
 fn reason_of(status: &IpuJobStatus) -> String {
     if let Some(conclusion) = &status.conclusion {
-        return conclusion.code.clone();
+        return conclusion.code.to_string();
     }
     let waiting = status
         .instances

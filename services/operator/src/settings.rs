@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use ipu_core::{IpuCount, Limits};
+use ipu_core::IpuCount;
+use ipu_core::job::Limits;
 use ipu_k8s::webhook::AdmissionRules;
 use serde::Deserialize;
 

@@ -1,12 +1,9 @@
 //! Sentences about partitions and queued requests.
 
-use ipu_core::Timestamp;
+use ipu_core::{ReasonCode, Timestamp};
 use ipu_proxy_client::{BlockerDocument, PartitionDocument};
 use ipu_slurm::host_map::waits_for_machines;
 use ipu_slurm::text::{Holder, Shortage, shortage};
-
-/// Code of the proxy for a request whose machines others have. IPUs elsewhere do not help.
-const PINNED_IPUS_BUSY: &str = "PinnedIpusBusy";
 
 /// Returns the sentence about a request that waits at the proxy.
 pub(crate) fn describe_wait(model: &str, partition: &PartitionDocument) -> String {
@@ -25,9 +22,10 @@ pub(crate) fn describe_wait(model: &str, partition: &PartitionDocument) -> Strin
     let blockers = waiting
         .map(|waiting| waiting.blockers.as_slice())
         .unwrap_or_default();
-    let is_pinned = reason.code == PINNED_IPUS_BUSY;
+    // Any other reason says more than the number of free IPUs does.
+    let is_shortage = matches!(reason.code, ReasonCode::NotEnoughFree | ReasonCode::Fragmented);
     match (number("free"), number("largestBlock")) {
-        (Some(free), Some(largest)) if !is_pinned => shortage(&Shortage {
+        (Some(free), Some(largest)) if is_shortage => shortage(&Shortage {
             model: model.to_owned(),
             ipus,
             free,

@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ipu_core::IpuofEnv;
+use ipu_core::render::IpuofEnv;
 use ipu_slurm::text::{hook_failure, no_partition_file, step_differs, unknown_licenses};
 use ipu_slurm::{HookEnvironment, SlurmJob, TaskRequest};
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use ipu_core::{AllocationId, ControllerName, ErrorChain, Partition};
+use ipu_core::hardware::Partition;
+use ipu_core::{AllocationId, ControllerName, ErrorChain};
 use ipu_proxy_client::{AllocationPartitions, UnrecordedPartition};
 use ipu_vipu_client::{Member, VipuError};
 use tokio::time::Instant;

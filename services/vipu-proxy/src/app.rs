@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use http::StatusCode;
 use ipu_allocator::{Allocator, EnsureOutcome, ReleaseOutcome, View};
-use ipu_core::{
-    Entry, ErrorChain, OnNoCapacity, Owner, PartitionId, Phase, QueueStatus, Reason, Release, Request,
-    Timestamp,
-};
+use ipu_core::allocator::{Entry, OnNoCapacity, Phase, QueueStatus, Release, Request};
+use ipu_core::{ErrorChain, Owner, PartitionId, Reason, Timestamp};
 use ipu_proxy_client::{
     DeletedDocument, HoldState, PartitionDocument, Readiness, RepairAction, RepairDocument,
     UnavailableController, UnfinishedRepair,
@@ -99,7 +97,7 @@ impl App {
         let shortest = match request.on_no_capacity {
             OnNoCapacity::Reject => NO_QUEUE_TIMEOUT,
             // A request whose controller works on it is answered at once.
-            OnNoCapacity::Queue => Duration::ZERO,
+            OnNoCapacity::Queue | OnNoCapacity::QueueUnlessImpossible => Duration::ZERO,
         };
         let until = Instant::now() + wait.max(shortest);
         let id = request.id.clone();

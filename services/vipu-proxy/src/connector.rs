@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ipu_core::{AgentId, AllocationId, CallTimes, ControllerName, Partition, PartitionId};
+use ipu_core::allocator::CallTimes;
+use ipu_core::hardware::Partition;
+use ipu_core::{AgentId, AllocationId, ControllerName, PartitionId};
 use ipu_vipu_client::{
     AgentIpus, ConnectError, ConnectOptions, ControllerEndpoint, ControllerPool, ControllerSecrets,
     CreatePartition, GrpcController, IpuofConfig, PartitionStatus, SecretsError, VipuController, VipuError,

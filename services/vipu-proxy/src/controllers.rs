@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_allocator::{Controller, View};
-use ipu_core::{
-    AgentId, Capacity, CapacityBySize, ControllerName, CordonOwner, CordonTarget, ErrorChain, PlacementMode,
-    Reason,
-};
+use ipu_core::allocator::{Capacity, CapacityBySize, CordonTarget};
+use ipu_core::placement::PlacementMode;
+use ipu_core::{AgentId, ControllerName, CordonOwner, ErrorChain, Reason, ReasonCode};
 use ipu_proxy_client::{ControllerList, ControllerStatus, FitDocument, MachineDocument, UnrecordedPartition};
 use ipu_vipu_client::{ControllerEndpoint, ControllerPool, Member, MemberState};
 use tokio::task::JoinSet;
@@ -32,7 +31,7 @@ pub(crate) async fn controllers(app: &App) -> Result<ControllerList, Problem> {
     let mut versions = versions(&members).await;
     let status = |member: Member<Controller>| {
         let capacity = capacities.remove(&member.name);
-        let is_same = matches!(&capacity, Some(Err(reason)) if reason.code == "SameController");
+        let is_same = matches!(&capacity, Some(Err(reason)) if reason.code == ReasonCode::SameController);
         let (capacity, error) = match capacity {
             Some(Ok(capacity)) => (Some(capacity), None),
             Some(Err(reason)) => (None, Some(reason.message)),

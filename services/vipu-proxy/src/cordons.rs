@@ -1,6 +1,7 @@
 //! The `/v1/cordons` endpoints: cordoned hardware gets no new partitions until the owner lifts the cordon.
 
-use ipu_core::{Cordon, CordonOwner, CordonTarget};
+use ipu_core::CordonOwner;
+use ipu_core::allocator::{Cordon, CordonTarget};
 use ipu_proxy_client::{CordonDocument, CordonList, CordonRequest, CordonedDocument, UncordonedDocument};
 
 use crate::app::App;

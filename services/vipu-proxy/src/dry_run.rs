@@ -1,6 +1,7 @@
 //! The `/v1/plan` endpoint: a dry run of the placement.
 
-use ipu_core::{PartitionId, PartitionSpec};
+use ipu_core::PartitionId;
+use ipu_core::hardware::PartitionSpec;
 use ipu_proxy_client::{DryRunRequest, DryRunResponse, DryRunResult};
 
 use crate::app::App;

@@ -4,7 +4,8 @@ use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 
-use ipu_core::{Phase, Timestamp};
+use ipu_core::Timestamp;
+use ipu_core::allocator::Phase;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -107,7 +108,7 @@ pub(crate) async fn render(app: &App) -> Result<String, Problem> {
     let waiting = Family::<ReasonLabels, Gauge>::default();
     for status in view.queue().values() {
         let labels = ReasonLabels {
-            reason: status.reason.code.clone(),
+            reason: status.reason.code.to_string(),
         };
         waiting.get_or_create(&labels).inc();
     }
@@ -172,7 +173,7 @@ fn register_seconds(registry: &mut Registry, seconds: &IpuSeconds) {
     );
 }
 
-fn ipu_gauges(stats: &ipu_core::Stats) -> Family<KindLabels, Gauge> {
+fn ipu_gauges(stats: &ipu_core::allocator::Stats) -> Family<KindLabels, Gauge> {
     let gauges = Family::<KindLabels, Gauge>::default();
     for (kind, number) in crate::stats::ipus_by_kind(stats) {
         let labels = KindLabels {

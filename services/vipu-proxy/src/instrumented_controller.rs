@@ -4,7 +4,8 @@ use std::future::Future;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ipu_core::{AgentId, AllocationId, ControllerName, Partition, PartitionId};
+use ipu_core::hardware::Partition;
+use ipu_core::{AgentId, AllocationId, ControllerName, PartitionId};
 use ipu_vipu_client::{
     AgentIpus, ControllerEndpoint, CreatePartition, GrpcController, IpuofConfig, PartitionStatus,
     VipuController, VipuError,

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ipu_allocator::EntryChange;
-use ipu_core::{Entry, PartitionId, Phase, Timestamp};
+use ipu_core::allocator::{Entry, Phase};
+use ipu_core::{PartitionId, Timestamp};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 

@@ -2,7 +2,8 @@
 
 use http::StatusCode;
 use ipu_allocator::AllocatorError;
-use ipu_core::{Entry, PartitionId};
+use ipu_core::PartitionId;
+use ipu_core::allocator::Entry;
 use ipu_proxy_client::{HoldState, IpuofConfigDocument};
 
 use crate::app::App;

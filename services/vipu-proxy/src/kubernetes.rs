@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ipu_allocator::{Liveness, Store, StoreError};
-use ipu_core::{Claim, Entry, ErrorChain, OwnerLiveness};
+use ipu_core::ErrorChain;
+use ipu_core::allocator::{Claim, Entry, OwnerLiveness};
 use ipu_k8s::controller_list::{ControllersOptions, ControllersText, ControllersWatch};
 use ipu_k8s::ipujob_liveness::IpuJobLiveness;
 use ipu_k8s::kube::Config;

@@ -1,7 +1,8 @@
 //! The machines of a requested partition.
 
 use ipu_allocator::AllocatorError;
-use ipu_core::{AgentId, MachinesError, PlacementConstraint, Request};
+use ipu_core::AgentId;
+use ipu_core::allocator::{MachinesError, PlacementConstraint, Request};
 
 use crate::app::App;
 use crate::partition_api::parse_name;

@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ipu_allocator::{Allocator, Lease};
+use ipu_core::allocator::{Entry, OnNoCapacity, Phase, QueueStatus, Request};
+use ipu_core::hardware::PartitionSpec;
+use ipu_core::render::IpuofEnv;
 use ipu_core::{
-    AccountName, AllocationId, ControllerName, Entry, IpuCount, IpuofEnv, JobKey, OnNoCapacity, Owner,
-    PartitionId, PartitionSpec, Phase, QueueStatus, Reason, Request, Timestamp,
+    AccountName, AllocationId, ControllerName, IpuCount, JobKey, Owner, PartitionId, Reason, ReasonCode,
+    Timestamp,
 };
 use ipu_proxy_client::{
     ControllerDocument, HoldState, OwnerDocument, PartitionDocument, PutPartition, WaitingDocument,
@@ -201,7 +204,7 @@ fn endpoint_of(name: &ControllerName) -> Option<ControllerEndpoint> {
 /// Reason of a queued request without a queue status, as in an event.
 fn queued_reason() -> Reason {
     Reason::new(
-        "Queued",
+        ReasonCode::Queued,
         "the request is queued; GET /v1/waiting returns its position and the reason",
     )
 }
@@ -212,7 +215,7 @@ fn unknown_controller(controller: Option<&ControllerName>) -> Reason {
     let name = controller.map_or("", ControllerName::as_str);
     let message =
         format!("controller {name:?} is not on the list of this proxy, and its name is not host:port");
-    Reason::new("UnknownController", message)
+    Reason::new(ReasonCode::UnknownController, message)
 }
 
 /// Environment variables with which a Poplar program finds the partition. With several GCDs, the launcher

@@ -4,7 +4,8 @@ use std::fmt;
 
 use http::StatusCode;
 use ipu_allocator::{AllocatorError, StoreError};
-use ipu_core::{ErrorChain, Owner, QueueStatus, Reason, RequestError};
+use ipu_core::allocator::{QueueStatus, RequestError};
+use ipu_core::{ErrorChain, Owner, Reason, ReasonCode};
 use ipu_proxy_client::{OwnerDocument, ProblemDocument, WaitingDocument};
 use ipu_vipu_client::VipuError;
 use serde::Serialize;
@@ -219,7 +220,7 @@ impl From<AllocatorError> for Problem {
             AllocatorError::Ended => unavailable("Stopping"),
             AllocatorError::ControllerRefused { .. } => {
                 let mut status = QueueStatus::next_in_queue(1);
-                status.reason = Reason::new("ControllerRefused", detail);
+                status.reason = Reason::new(ReasonCode::ControllerRefused, detail);
                 Self::does_not_fit(&status)
             }
             AllocatorError::UnknownController { .. } => {

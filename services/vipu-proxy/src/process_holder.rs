@@ -5,7 +5,8 @@ use std::fs;
 use std::io;
 use std::str::FromStr;
 
-use ipu_core::{OwnerLiveness, PartitionId};
+use ipu_core::PartitionId;
+use ipu_core::allocator::OwnerLiveness;
 use procfs::ProcError;
 use procfs::process::Process;
 

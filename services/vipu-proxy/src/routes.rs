@@ -5,7 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
-use ipu_core::{OnNoCapacity, Owner, PartitionId};
+use ipu_core::allocator::OnNoCapacity;
+use ipu_core::{Owner, PartitionId};
 use ipu_proxy_client::{
     DeletedDocument, Heartbeat, HoldState, LeaseDocument, PartitionDocument, PartitionList, PutPartition,
     ReadyDocument, ResetPartition, WaitingList,

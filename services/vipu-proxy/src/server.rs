@@ -10,7 +10,9 @@ use async_trait::async_trait;
 use ipu_allocator::{
     Allocator, LeaseLiveness, Liveness, MemoryStore, Options, SqliteStore, Store, StoreError,
 };
-use ipu_core::{CallTimes, ControllerName, Entry, ErrorChain, OwnerLiveness, PlacementMode, Policy};
+use ipu_core::allocator::{CallTimes, Entry, OwnerLiveness, Policy};
+use ipu_core::placement::PlacementMode;
+use ipu_core::{ControllerName, ErrorChain};
 use ipu_serve::{ClientCertificates, Listener, ServeOptions, TlsError, UnidentifiedLimits};
 use ipu_vipu_client::{
     ConnectError, ControllerEndpoint, ControllerListError, ControllerPool, EndpointError, parse_controllers,

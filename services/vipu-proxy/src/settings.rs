@@ -11,7 +11,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ipu_core::{ControllerName, ErrorChain, PlacementMode, SelectionOrder, Topology};
+use ipu_core::allocator::SelectionOrder;
+use ipu_core::hardware::Topology;
+use ipu_core::placement::PlacementMode;
+use ipu_core::{ControllerName, ErrorChain};
 use ipu_serve::{ClientCertificates, TlsFiles};
 use ipu_vipu_client::{ControllerEndpoint, parse_controllers};
 use serde::Deserialize;
@@ -570,9 +573,10 @@ impl Settings {
                 .map_err(|error| invalid_setting("controllers", list, &ErrorChain(&error).to_string())),
             (None, text) => {
                 let text = text.as_deref().unwrap_or_default();
-                let topology: Topology = text.parse().map_err(|error: ipu_core::TopologyError| {
-                    invalid_setting("sim", text, &error.to_string())
-                })?;
+                let topology: Topology =
+                    text.parse().map_err(|error: ipu_core::hardware::TopologyError| {
+                        invalid_setting("sim", text, &error.to_string())
+                    })?;
                 let count = topology.agents().count();
                 let topology = match self.sim_machines {
                     None => topology,

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use ipu_allocator::UsagePosition;
-use ipu_core::{IpuCount, PartitionSpec, Timestamp};
+use ipu_core::hardware::PartitionSpec;
+use ipu_core::{IpuCount, Timestamp};
 use ipu_proxy_client::{CapacityQuery, Fit, RecordDocument, RecordList, Stats, Usage};
 
 use crate::app::App;
@@ -27,7 +28,7 @@ pub(crate) async fn stats(app: &App) -> Result<Stats, Problem> {
 }
 
 /// Counts IPUs by kind, for the metrics.
-pub(crate) fn ipus_by_kind(stats: &ipu_core::Stats) -> BTreeMap<&'static str, u32> {
+pub(crate) fn ipus_by_kind(stats: &ipu_core::allocator::Stats) -> BTreeMap<&'static str, u32> {
     BTreeMap::from([
         ("used", stats.used),
         ("available", stats.available),

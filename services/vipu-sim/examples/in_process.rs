@@ -4,7 +4,8 @@
 
 use std::error::Error;
 
-use ipu_core::{IpuCount, PartitionId, PartitionSpec, Topology};
+use ipu_core::hardware::{PartitionSpec, Topology};
+use ipu_core::{IpuCount, PartitionId};
 use ipu_vipu_client::{ConnectOptions, CreatePartition, GrpcController, VipuController as _, VipuError};
 use vipu_sim::{Fault, FaultKind, Method, Simulator};
 

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use ipu_core::{AgentId, IpuAddress, PartitionId};
+use ipu_core::hardware::IpuAddress;
+use ipu_core::{AgentId, PartitionId};
 
 use crate::state::SimState;
 

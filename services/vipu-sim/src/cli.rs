@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use ipu_core::Topology;
+use ipu_core::hardware::Topology;
 use ipu_serve::LogFormat;
 use vipu_sim::{ClientCertificates, Simulator, SimulatorBuilder, TlsFiles};
 

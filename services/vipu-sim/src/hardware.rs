@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use ipu_core::{AgentId, Allocation, ClusterId, IpuAddress, IpuPlace, Topology};
+use ipu_core::hardware::{Allocation, IpuAddress, IpuPlace, Topology};
+use ipu_core::{AgentId, ClusterId};
 use serde::{Deserialize, Serialize};
 
 /// Topology and IPU health.

@@ -22,7 +22,7 @@ use crate::state::PodState;
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let controller = vipu_sim::Simulator::builder(ipu_core::Topology::pod16()).in_process()?;
+/// let controller = vipu_sim::Simulator::builder(ipu_core::hardware::Topology::pod16()).in_process()?;
 /// let request = http::Request::get("/v1/version").body(bytes::Bytes::new())?;
 /// let response = controller.call(request).await.expect("no fault is active");
 /// assert_eq!(response.status(), 200);

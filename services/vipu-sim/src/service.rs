@@ -20,7 +20,7 @@ use crate::server::{BrokenConnection, ServerContext};
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use ipu_vipu_client::{ConnectOptions, GrpcController, VipuController as _};
 ///
-/// let simulator = vipu_sim::Simulator::builder(ipu_core::Topology::pod16()).start().await?;
+/// let simulator = vipu_sim::Simulator::builder(ipu_core::hardware::Topology::pod16()).start().await?;
 /// let address = simulator.addr().try_into()?;
 /// let controller = GrpcController::in_process(&address, simulator.service(), &ConnectOptions::default())?;
 /// assert!(controller.list_partitions(None).await?.is_empty());

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_core::Topology;
+use ipu_core::hardware::Topology;
 use ipu_serve::{ServeOptions, TlsError, TlsFiles};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -183,7 +183,7 @@ impl SimulatorBuilder {
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), vipu_sim::StartError> {
-/// let simulator = vipu_sim::Simulator::builder(ipu_core::Topology::pod16()).start().await?;
+/// let simulator = vipu_sim::Simulator::builder(ipu_core::hardware::Topology::pod16()).start().await?;
 /// assert_ne!(simulator.addr().port(), 0);
 /// simulator.shutdown().await;
 /// # Ok(())

@@ -23,7 +23,8 @@ mod tests;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ipu_core::{ClusterId, IpuAddress, PartitionId, Timestamp, Topology};
+use ipu_core::hardware::{IpuAddress, Topology};
+use ipu_core::{ClusterId, PartitionId, Timestamp};
 use ipu_vipu_client::wire;
 use serde::{Deserialize, Serialize};
 

@@ -6,17 +6,15 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{
-    Blocker, NEVER_FITS, NoCapacity, QueueObstacle, QueueScan, QueueStatus, ReasonsByController, UNAVAILABLE,
-    UNKNOWN_ALLOCATION, WaitCause,
+    Blocker, NEVER_FITS, NoCapacity, QueueObstacle, QueueScan, QueueStatus, ReasonsByController, WaitCause,
 };
+use crate::allocator::capacity::Hardware;
 use crate::allocator::entry::Entry;
 use crate::allocator::expected_start::Timeline;
 use crate::allocator::holders::allows;
 use crate::allocator::state::State;
-use crate::capacity::Hardware;
 use crate::ids::PartitionId;
-use crate::placement::TOO_LARGE;
-use crate::reason::Reason;
+use crate::reason::{Reason, ReasonCode};
 use crate::units::Timestamp;
 
 impl Blocker {
@@ -103,7 +101,7 @@ impl<'a> QueueScan<'a> {
                     "controller {controller} has another partition under the id {}",
                     entry.id
                 );
-                let reason = Reason::new("ForeignPartition", message).with("size", entry.size());
+                let reason = Reason::new(ReasonCode::ForeignPartition, message).with("size", entry.size());
                 (reason, Vec::new(), None)
             }
             QueueObstacle::OverQuota(excess) => {
@@ -182,7 +180,7 @@ impl<'a> QueueScan<'a> {
         let mut capacities = self.capacities.iter();
         let names_cause =
             capacities.any(|capacity| allows(entry, &capacity.name) && capacity.closed_reason().is_some());
-        if blockers.is_empty() && !names_cause && !NEVER_FITS.contains(&&*reason.code) {
+        if blockers.is_empty() && !names_cause && !NEVER_FITS.contains(&reason.code) {
             append_cordons(&mut reason, self.state, entry);
         }
         (reason, blockers)
@@ -209,9 +207,9 @@ impl<'a> QueueScan<'a> {
         let nearest = reasons
             .iter()
             .min_by_key(|(name, reason)| {
-                let rank = match &*reason.code {
-                    TOO_LARGE | UNKNOWN_ALLOCATION => 2,
-                    UNAVAILABLE => 1,
+                let rank = match reason.code {
+                    ReasonCode::TooLarge | ReasonCode::UnknownAllocation => 2,
+                    ReasonCode::ControllerUnavailable => 1,
                     _ => 0,
                 };
                 let block = open()
@@ -225,7 +223,7 @@ impl<'a> QueueScan<'a> {
                 Some(name) => format!("controller {name} is not configured"),
                 None => String::from("no controller is configured"),
             };
-            return Reason::new(UNAVAILABLE, message).with("size", entry.size());
+            return Reason::new(ReasonCode::ControllerUnavailable, message).with("size", entry.size());
         };
         if reasons.len() > 1 {
             let all: Vec<_> = reasons
@@ -275,7 +273,7 @@ impl<'a> QueueScan<'a> {
 }
 
 fn held_back_reason(entry: &Entry, message: &str) -> Reason {
-    Reason::new("HeldBackForEarlier", message).with("size", entry.size())
+    Reason::new(ReasonCode::HeldBackForEarlier, message).with("size", entry.size())
 }
 
 /// Returns the name of the owner, or the id, with the size.

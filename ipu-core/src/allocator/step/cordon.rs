@@ -11,12 +11,12 @@ use alloc::vec::Vec;
 
 use serde::Serialize;
 
+use crate::allocator::capacity::Hardware;
 use crate::allocator::cordon::Cordon;
 use crate::allocator::error::RequestError;
 use crate::allocator::holders::reserve_recorded;
 use crate::allocator::queue::Blocker;
 use crate::allocator::state::{Change, State};
-use crate::capacity::Hardware;
 use crate::ids::{CordonId, CordonOwner, PartitionId};
 use crate::units::Timestamp;
 

@@ -30,13 +30,13 @@ use serde::{Deserialize, Serialize};
 
 use super::requests::confirmed;
 use super::{Step, is_on_recorded_ipus, locate, user_of};
+use crate::allocator::capacity::{Hardware, Listing};
 use crate::allocator::entry::{Entry, Phase, satisfies};
 use crate::allocator::queue::may_take_over;
 use crate::allocator::request::Request;
 use crate::allocator::state::{Change, State};
-use crate::capacity::{Hardware, Listing};
+use crate::hardware::partition::Partition;
 use crate::ids::{ControllerName, PartitionId};
-use crate::partition::Partition;
 use crate::units::Timestamp;
 
 /// Liveness of the owner of an entry.

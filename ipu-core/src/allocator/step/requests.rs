@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{Outcome, Release, Step, check_not_after, failed, locate, lost_partition_error, start};
+use crate::allocator::capacity::Hardware;
 use crate::allocator::entry::{Entry, Phase, satisfies};
 use crate::allocator::error::{RequestError, check_attempt, check_owner, moved};
 use crate::allocator::namespaces::check_queued;
@@ -12,9 +13,8 @@ use crate::allocator::policy::Policy;
 use crate::allocator::queue::{QueueDecision, QueueScan, may_take_over};
 use crate::allocator::request::{OnNoCapacity, Request};
 use crate::allocator::state::{Change, State};
-use crate::capacity::Hardware;
+use crate::hardware::partition::{Partition, PartitionState};
 use crate::ids::{ControllerName, Owner, PartitionId};
-use crate::partition::{Partition, PartitionState};
 use crate::units::Timestamp;
 
 /// Records a request. It starts by [`Event::Schedule`](super::Event::Schedule), or at once if it is not to be
@@ -86,7 +86,14 @@ fn first_request(
     check_queued(state, &entry, request, &policy.namespaces)?;
     match request.on_no_capacity {
         OnNoCapacity::Queue => Ok(Step::put(None, entry)),
-        OnNoCapacity::Reject => Ok(start_or_reject(state, hardware, policy, now, entry)),
+        OnNoCapacity::QueueUnlessImpossible | OnNoCapacity::Reject => Ok(start_or_reject(
+            state,
+            hardware,
+            policy,
+            now,
+            entry,
+            request.on_no_capacity,
+        )),
     }
 }
 
@@ -96,12 +103,19 @@ fn start_or_reject(
     policy: &Policy,
     now: Timestamp,
     entry: Entry,
+    on_no_capacity: OnNoCapacity,
 ) -> Step {
     let mut scan = QueueScan::new(state, hardware, policy, now);
     for ahead in state.ahead_of(&entry) {
         scan.advance(ahead);
     }
     match scan.evaluate(&entry) {
+        QueueDecision::Wait(status)
+            if on_no_capacity == OnNoCapacity::QueueUnlessImpossible
+                && !status.reason.code.is_permanent() =>
+        {
+            Step::put(None, entry)
+        }
         QueueDecision::Wait(status) => Step {
             outcome: Outcome::Rejected(status),
             ..Step::default()

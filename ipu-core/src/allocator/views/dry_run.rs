@@ -5,11 +5,11 @@ use alloc::vec::Vec;
 
 use serde::Serialize;
 
+use crate::allocator::capacity::{Capacity, Hardware};
 use crate::allocator::holders::capacities;
 use crate::allocator::state::State;
-use crate::capacity::{Capacity, Hardware};
+use crate::hardware::partition::{IpuPlace, PartitionSpec};
 use crate::ids::{ControllerName, PartitionId};
-use crate::partition::{IpuPlace, PartitionSpec};
 use crate::reason::Reason;
 use crate::units::IpuCount;
 

@@ -4,11 +4,11 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
+use crate::allocator::capacity::{Capacity, Hardware};
 use crate::allocator::holders::measure_capacities;
 use crate::allocator::state::State;
-use crate::capacity::{Capacity, Hardware};
+use crate::hardware::partition::PartitionSpec;
 use crate::ids::ControllerName;
-use crate::partition::PartitionSpec;
 use crate::reason::Reason;
 use crate::units::IpuCount;
 

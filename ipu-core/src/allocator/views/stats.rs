@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
+use crate::allocator::capacity::{Hardware, ServiceState};
 use crate::allocator::holders::{capacities, reserve_recorded};
 use crate::allocator::state::State;
-use crate::capacity::{Hardware, ServiceState};
 use crate::ids::{ControllerName, Namespace};
 
 /// IPUs of the whole system by use.

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use ipu_core::{
-    CallKind, Capacity, ControllerName, CordonOwner, CordonTarget, IpuCounts, IpuPlace, Listing, Partition,
-    PartitionId, PartitionSpec, PartitionState, Reason, Reply, Timestamp, Unbounded,
-};
+use ipu_core::allocator::{CallKind, Capacity, CordonTarget, IpuCounts, Listing, Reply, Unbounded};
+use ipu_core::hardware::{IpuPlace, Partition, PartitionSpec, PartitionState};
+use ipu_core::{ControllerName, CordonOwner, PartitionId, Reason, ReasonCode, Timestamp};
 
 /// One use of a partition: the number of the owner and of its run.
 pub(super) type User = (usize, u32);
@@ -284,14 +283,14 @@ impl Capacity for Pool {
     ) -> Result<Vec<IpuPlace>, Reason> {
         let (size, free) = (spec.size.get(), self.available());
         if size > self.ipus {
-            return Err(Reason::new("TooLarge", "there are too few IPUs"));
+            return Err(Reason::new(ReasonCode::TooLarge, "there are too few IPUs"));
         }
         let block = match wanted.len() {
             0 => free_block(free, size, self.ipus),
             length if length > size as usize => free_block(free & mask(wanted), size, self.ipus),
             _ => Some(mask(wanted)).filter(|wanted| wanted & !free == 0),
         };
-        let block = block.ok_or_else(|| Reason::new("NotEnoughFree", "too few IPUs are free"))?;
+        let block = block.ok_or_else(|| Reason::new(ReasonCode::NotEnoughFree, "too few IPUs are free"))?;
         self.taken.push((id.clone(), block));
         Ok(places(block))
     }

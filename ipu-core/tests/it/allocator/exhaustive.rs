@@ -8,7 +8,7 @@ use std::collections::{HashSet, VecDeque};
 use std::hash::{Hash as _, Hasher};
 use std::time::{Duration, Instant};
 
-use ipu_core::{CallTimes, Policy};
+use ipu_core::allocator::{CallTimes, Policy};
 
 use super::invariants::check_leaks;
 use super::world::{Action, Bug, Setup, World, request};

@@ -1,6 +1,7 @@
 //! The promise, as a check of the ground truth and of what owners believe. It knows nothing of the allocator.
 
-use ipu_core::{PartitionId, PartitionState};
+use ipu_core::PartitionId;
+use ipu_core::hardware::PartitionState;
 
 use super::controller::{BY_HAND, Controller, User};
 

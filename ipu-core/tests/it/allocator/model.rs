@@ -6,9 +6,9 @@
 
 use std::time::{Duration, Instant};
 
-use ipu_core::{
-    CallTimes, Namespace, PartitionId, PartitionState, Phase, Policy, Quota, QuotaSubject, Request,
-};
+use ipu_core::allocator::{CallTimes, Phase, Policy, Quota, QuotaSubject, Request};
+use ipu_core::hardware::PartitionState;
+use ipu_core::{Namespace, PartitionId};
 
 use super::controller::{Controller, Truth};
 use super::invariants::check_leaks;

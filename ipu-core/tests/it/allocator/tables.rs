@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_core::{
-    Answer, BootTime, Call, CallKind, CallTimes, Change, Claim, ControllerView, Ended, Entry, Event,
-    Hardware, InFlight, OnNoCapacity, OwnerLiveness, Owners, Partition, PartitionState, Phase, Policy,
-    Reason, Release, RemovalRefusal, Reply, Request, ServiceState, State, Step, Timestamp, calls, step,
+use ipu_core::allocator::{
+    Answer, Call, CallKind, CallTimes, Change, Claim, ControllerView, Ended, Entry, Event, Hardware,
+    InFlight, OnNoCapacity, Outcome, OwnerLiveness, Owners, Phase, Policy, Release, RemovalRefusal, Reply,
+    Request, ServiceState, State, Step, calls, step,
 };
+use ipu_core::hardware::{Partition, PartitionState};
+use ipu_core::{BootTime, Reason, ReasonCode, Timestamp};
 
 use super::controller::{Controller, places};
 use super::world::request;
@@ -91,9 +93,10 @@ fn hardware(lists: &[Lists]) -> Hardware {
             Lists::Nothing | Lists::Unknown | Lists::Missing | Lists::SecondName => {}
         }
         let listing = match lists {
-            Lists::Unknown | Lists::SecondName => {
-                Err(Reason::new("ControllerUnavailable", "it does not answer"))
-            }
+            Lists::Unknown | Lists::SecondName => Err(Reason::new(
+                ReasonCode::ControllerUnavailable,
+                "it does not answer",
+            )),
             _ => Ok(Arc::new(controller.listing(NOW))),
         };
         ControllerView {
@@ -717,4 +720,16 @@ fn a_request_that_is_not_to_be_queued_starts_at_once_or_leaves_no_record() {
     };
     assert!(matches!(&ensure(8).changes[..], [Change::Put(entry)] if entry.phase == Phase::Creating));
     assert_eq!(ensure(16).changes, []);
+}
+
+#[test]
+fn a_request_may_queue_unless_it_can_never_start() {
+    let ensure = |size| {
+        let mut request: Request = request(1, size);
+        request.on_no_capacity = OnNoCapacity::QueueUnlessImpossible;
+        let held = State::new([entry(Phase::Active)], []);
+        run(&held, &hardware(&[Lists::It]), &Event::Ensure(request)).outcome
+    };
+    assert_eq!(ensure(8), Outcome::Recorded);
+    assert!(matches!(ensure(16), Outcome::Rejected(status) if status.reason.code.is_permanent()));
 }

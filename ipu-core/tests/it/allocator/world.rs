@@ -3,11 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use ipu_core::allocator::{
+    Call, CallKind, CallTimes, Change, Claim, ControllerView, Cordon, CordonTarget, Entry, Event, Hardware,
+    InFlight, OwnerLiveness, Owners, Phase, Policy, QuotaSubject, Release, Reply, Request, ServiceState,
+    State, calls, step,
+};
+use ipu_core::hardware::{Partition, PartitionSpec, PartitionState};
 use ipu_core::{
-    AgentId, BootTime, Call, CallKind, CallTimes, Change, Claim, ControllerView, Cordon, CordonId,
-    CordonOwner, CordonTarget, Entry, Event, Hardware, InFlight, JobKey, Owner, OwnerLiveness, Owners,
-    Partition, PartitionId, PartitionSpec, PartitionState, Phase, Policy, QuotaSubject, Reason, Release,
-    Reply, Request, ServiceState, State, Timestamp, calls, step,
+    AgentId, BootTime, CordonId, CordonOwner, JobKey, Owner, PartitionId, Reason, ReasonCode, Timestamp,
 };
 
 use super::controller::{BY_HAND, Controller, cordoned, mask};
@@ -809,7 +812,10 @@ impl World {
         };
         let requested = Timestamp::from_millis(requested);
         let listing = |controller: &Controller| match controller.is_silent {
-            true => Err(Reason::new("ControllerUnavailable", "it does not answer")),
+            true => Err(Reason::new(
+                ReasonCode::ControllerUnavailable,
+                "it does not answer",
+            )),
             false => Ok(Arc::new(controller.listing(requested))),
         };
         let view = |controller: &Controller| ControllerView {
@@ -895,7 +901,7 @@ impl World {
             name: controller.name.clone(),
             service: ServiceState::Open,
             alias_of: None,
-            listing: Err(Reason::new("ControllerUnavailable", "not listed yet")),
+            listing: Err(Reason::new(ReasonCode::ControllerUnavailable, "not listed yet")),
         };
         self.processes = [
             Some(Process {

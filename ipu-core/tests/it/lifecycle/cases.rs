@@ -4,7 +4,8 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use ipu_core::{Effect, Plan, Reason};
+use ipu_core::Reason;
+use ipu_core::job::{Effect, Plan};
 
 use super::job_event::{EventEffect, JobEvent};
 use super::world::JobWorld;

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use ipu_core::{
+use ipu_core::job::{
     BrokenPlan, Effect, InstanceOutcome, JobPhase, PartitionFacts, Plan, ProcessPhase, check_plan,
 };
 

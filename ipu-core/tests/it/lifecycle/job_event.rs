@@ -4,7 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use ipu_core::{Exit, PartitionFacts, ProcessPhase, Reason};
+use ipu_core::job::{Exit, PartitionFacts, ProcessPhase};
+use ipu_core::{Reason, ReasonCode};
 use proptest::prelude::*;
 
 use super::world::{CapacityState, JobWorld, ProcessRole};
@@ -97,7 +98,7 @@ impl JobEvent {
                     return Ok(EventEffect::Missed);
                 }
                 facts.preempted = Some(Reason::new(
-                    "Preempted",
+                    ReasonCode::Preempted,
                     "Test ns/first preempts it with priority 7",
                 ));
             }

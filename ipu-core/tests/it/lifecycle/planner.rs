@@ -9,7 +9,7 @@ use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use ipu_core::{
+use ipu_core::job::{
     BrokenPlan, CleanPodPolicy, Exit, JobKind, JobPhase, JobSpec, Observation, PartitionFacts, Plan,
     RestartPolicy, check_plan, plan,
 };
@@ -119,7 +119,7 @@ fn every_planner_mutant_is_detected_by_the_intended_property() {
 
 #[test]
 fn every_rule_has_a_planner_mutant() {
-    let index = include_str!("../../../src/rules.rs");
+    let index = include_str!("../../../src/job/rules.rs");
     let rules: BTreeSet<&str> = index
         .lines()
         .filter_map(|line| line.strip_prefix("pub(crate) mod ")?.strip_suffix(';'))
@@ -147,7 +147,7 @@ fn the_job_model_rejects_effects_that_share_a_device() {
     }
     assert!(world.process(0, worker).is_some());
     let before = world.observation.clone();
-    let release = ipu_core::Effect::ReleasePartition {
+    let release = ipu_core::job::Effect::ReleasePartition {
         instance: 0,
         attempt: 0,
         partition: world.job.partition_id(0),

@@ -1,6 +1,6 @@
 //! The documents of observations and plans.
 
-use ipu_core::{Observation, Plan, plan};
+use ipu_core::job::{Observation, Plan, plan};
 use ipu_testkit::strategies::{jobs, observations};
 use proptest::prelude::*;
 

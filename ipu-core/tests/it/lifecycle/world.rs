@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use ipu_core::{
-    ControllerName, Effect, Exit, InstanceFacts, JobSpec, MissingProcess, Observation, PartitionFacts, Plan,
-    ProcessFacts, ProcessPhase, Reason, Timestamp,
+use ipu_core::job::{
+    Effect, Exit, InstanceFacts, JobSpec, MissingProcess, Observation, PartitionFacts, Plan, ProcessFacts,
+    ProcessPhase,
 };
+use ipu_core::{ControllerName, Reason, ReasonCode, Timestamp};
 
 use ipu_testkit::job_from_dsl;
 
@@ -186,7 +187,7 @@ impl JobWorld {
         facts.partition = match &facts.partition {
             PartitionFacts::Absent | PartitionFacts::Waiting { .. } if capacity == CapacityState::Full => {
                 PartitionFacts::Waiting {
-                    reason: Reason::new("NotEnoughFree", "4 IPUs are requested and 2 are free"),
+                    reason: Reason::new(ReasonCode::NotEnoughFree, "4 IPUs are requested and 2 are free"),
                     attempt,
                 }
             }

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use ipu_allocator::{Record, Revision, Store};
-use ipu_core::{
-    Change, Entry, Event, Hardware, JobKey, Owner, PartitionId, PartitionSpec, Policy, Request, State,
-    Timestamp, step,
-};
+use ipu_core::allocator::{Change, Entry, Event, Hardware, Policy, Request, State, step};
+use ipu_core::hardware::PartitionSpec;
+use ipu_core::{JobKey, Owner, PartitionId, Timestamp};
 use ipu_k8s::store::ConfigMapStore;
 use ipu_test_cluster::Cluster;
 use serde_json::Value;

@@ -1,7 +1,8 @@
 //! Liveness of IPUJobs that own partitions.
 
 use ipu_allocator::Liveness;
-use ipu_core::{Entry, JobKey, OwnerLiveness};
+use ipu_core::JobKey;
+use ipu_core::allocator::{Entry, OwnerLiveness};
 use ipu_k8s::ipujob_liveness::IpuJobLiveness;
 use ipu_test_cluster::{Cluster, private};
 

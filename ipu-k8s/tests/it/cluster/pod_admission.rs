@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use ipu_core::Limits;
+use ipu_core::job::Limits;
 use ipu_test_cluster::{Cluster, private};
 use serde_json::{Value, json};
 

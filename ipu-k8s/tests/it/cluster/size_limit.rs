@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use ipu_allocator::{Revision, Store, StoreError};
-use ipu_core::{
-    Change, Cordon, CordonTarget, Entry, IpuPlace, PartitionSpec, Phase, RemovalRefusal, Request, Timestamp,
-};
+use ipu_core::Timestamp;
+use ipu_core::allocator::{Change, Cordon, CordonTarget, Entry, Phase, RemovalRefusal, Request};
+use ipu_core::hardware::{IpuPlace, PartitionSpec};
 use ipu_k8s::store::ConfigMapStore;
 use ipu_test_cluster::{Cluster, shared};
 

@@ -1,7 +1,8 @@
 //! Usage records next to the record.
 
 use ipu_allocator::{Revision, Store, StoreError};
-use ipu_core::{Timestamp, UsageRecord};
+use ipu_core::Timestamp;
+use ipu_core::allocator::UsageRecord;
 use ipu_k8s::store::{ConfigMapOptions, ConfigMapStore};
 use ipu_test_cluster::{Cluster, shared};
 use serde_json::json;

@@ -3,9 +3,9 @@
 use std::cell::Cell;
 use std::cmp::Reverse;
 
-use ipu_core::{
-    Block, Inventory, InventoryView, IpuAddress, IpuCount, PlacementPolicy, PlacementRequest, Topology,
-};
+use ipu_core::IpuCount;
+use ipu_core::hardware::{Block, Inventory, InventoryView, IpuAddress, Topology};
+use ipu_core::placement::{PlacementPolicy, PlacementRequest};
 
 /// A policy of one expression.
 macro_rules! policy {

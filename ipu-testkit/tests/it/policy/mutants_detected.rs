@@ -1,6 +1,6 @@
 //! Every mutant and the property that it violates.
 
-use ipu_core::PlacementPolicy;
+use ipu_core::placement::PlacementPolicy;
 use ipu_testkit::{PolicyCheck, PolicyProperty};
 
 use super::mutants;

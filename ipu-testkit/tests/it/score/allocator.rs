@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ipu_core::{
-    Change, ControllerView, Event, FirstFit, Hardware, Inventory, InventoryCapacity, JobKey, Listing, Owner,
-    PartitionId, PartitionSpec, Phase, Placement, PlacementRequest, Policy, Request, ServiceState, State,
-    Timestamp, Topology, place, step,
+use ipu_core::allocator::{
+    Change, ControllerView, Event, Hardware, InventoryCapacity, Listing, Phase, Policy, Request,
+    ServiceState, State, step,
 };
+use ipu_core::hardware::{Inventory, PartitionSpec, Topology};
+use ipu_core::placement::{FirstFit, Placement, PlacementRequest, place};
+use ipu_core::{JobKey, Owner, PartitionId, Timestamp};
 use ipu_testkit::{JobOutcome, ScoreOptions, Trace, TraceJob, replay_trace};
 use proptest::prelude::*;
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ipu_core::{BestFit, Block, Topology};
+use ipu_core::hardware::{Block, Topology};
+use ipu_core::placement::BestFit;
 use ipu_testkit::{JobOutcome, ScoreOptions, Trace, TraceJob, replay_trace};
 
 use super::policies::job;
@@ -156,7 +157,7 @@ fn correct_replay() -> (Trace, Topology) {
 #[track_caller]
 fn audit_error(limit: u32, corrupt: impl FnOnce(&mut ReplayRecord<'_>)) -> String {
     let (trace, topology) = correct_replay();
-    let inventory = ipu_core::Inventory::new(&topology);
+    let inventory = ipu_core::hardware::Inventory::new(&topology);
     let mut options = ScoreOptions::default();
     options.overtake_limit = 3;
     let replay = replay_trace(&BestFit, &trace, &inventory, &options);

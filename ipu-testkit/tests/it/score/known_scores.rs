@@ -1,6 +1,8 @@
 //! Scores from independent calculations.
 
-use ipu_core::{BestFit, Block, CordonOwner, Inventory, IpuAddress, PlacementPolicy, Topology};
+use ipu_core::CordonOwner;
+use ipu_core::hardware::{Block, Inventory, IpuAddress, Topology};
+use ipu_core::placement::{BestFit, PlacementPolicy};
 use ipu_testkit::{
     JobOutcome, Score, ScoreOptions, SyntheticOptions, Trace, WaitReason, replay_trace, score_policy,
 };
@@ -190,7 +192,8 @@ fn a_spreading_policy_scores_worse_with_requests_for_whole_link_domains() {
 
 #[test]
 fn causes_have_the_reason_codes_of_the_core() {
-    use ipu_core::{Impossible, Placement, PlacementRequest, Reason, place};
+    use ipu_core::Reason;
+    use ipu_core::placement::{Impossible, Placement, PlacementRequest, place};
     let full = {
         let mut inventory = Inventory::new(&Topology::pod4());
         inventory

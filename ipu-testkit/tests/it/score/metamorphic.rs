@@ -1,6 +1,7 @@
 //! Invariants of every trace, hardware and policy.
 
-use ipu_core::{BestFit, Inventory, Topology};
+use ipu_core::hardware::{Inventory, Topology};
+use ipu_core::placement::BestFit;
 use ipu_testkit::{JobOutcome, Replay, ScoreOptions, Trace, WaitReason, replay_trace, score_policy};
 use proptest::prelude::*;
 

@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use ipu_core::{
-    BestFit, Block, FirstFit, InventoryView, IpuCount, PlacementPolicy, PlacementRequest, Topology,
-};
+use ipu_core::IpuCount;
+use ipu_core::hardware::{Block, InventoryView, Topology};
+use ipu_core::placement::{BestFit, FirstFit, PlacementPolicy, PlacementRequest};
 use ipu_testkit::{Trace, TraceJob};
 use proptest::prelude::*;
 

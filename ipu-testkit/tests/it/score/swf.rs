@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ipu_core::Topology;
+use ipu_core::hardware::Topology;
 use ipu_testkit::{SkipReason, SwfOptions, Trace};
 use proptest::prelude::*;
 
@@ -30,7 +30,8 @@ fn line(number: u64, submit: &str, runtime: &str, allocated: &str, requested: &s
 
 #[test]
 fn a_file_becomes_a_trace_that_can_be_scored() {
-    let score = ipu_testkit::score_policy::<ipu_core::BestFit>(&parsed(SAMPLE), &Topology::pod64());
+    let score =
+        ipu_testkit::score_policy::<ipu_core::placement::BestFit>(&parsed(SAMPLE), &Topology::pod64());
     assert_eq!((score.ran, score.refused, score.stranded), (180, 0, 0));
 }
 
@@ -90,7 +91,8 @@ fn skipped_records_are_counted_by_reason() {
         .map(|job| (job.number, job.size.get()))
         .collect();
     assert_eq!(jobs, [(9, 2), (10, 1), (11, 1)]);
-    let table = ipu_testkit::score_policy::<ipu_core::BestFit>(&trace, &Topology::pod4()).to_string();
+    let table =
+        ipu_testkit::score_policy::<ipu_core::placement::BestFit>(&trace, &Topology::pod4()).to_string();
     assert!(
         table
             .lines()

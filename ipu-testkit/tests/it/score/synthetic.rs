@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use ipu_core::Topology;
+use ipu_core::hardware::Topology;
 use ipu_testkit::{JobClass, SyntheticOptions, Trace};
 
 use super::policies::count;

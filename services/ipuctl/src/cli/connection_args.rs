@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use ipu_core::PlacementMode;
+use ipu_core::placement::PlacementMode;
 
 /// Flags of a connection to a proxy.
 #[derive(Clone, Debug, Args)]

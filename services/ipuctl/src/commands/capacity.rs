@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::cli::{Format, Query};
 use crate::display;
-use crate::exit_code::{Code, Failure, never_fits};
+use crate::exit_code::{Code, Failure};
 use crate::output::Output;
 use crate::table::render;
 
@@ -109,7 +109,7 @@ async fn impossible(query: &CapacityQuery, proxy: &ProxyClient) -> Result<Option
         .flat_map(|result| result.reasons)
         .map(|reason| reason.reason)
         .collect::<Vec<_>>();
-    if reasons.iter().any(|reason| !never_fits(reason)) {
+    if reasons.iter().any(|reason| !reason.code.is_permanent()) {
         return Ok(None);
     }
     Ok(reasons.pop())

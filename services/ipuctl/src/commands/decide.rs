@@ -4,7 +4,7 @@
 use std::io::Read as _;
 use std::path::Path;
 
-use ipu_core::{Limits, Observation, Plan, RawJob, Violation, Warning, check_plan, plan};
+use ipu_core::job::{Limits, Observation, Plan, RawJob, Violation, Warning, check_plan, plan};
 use serde::{Deserialize, Serialize};
 
 use crate::cli::{Decide, Format};

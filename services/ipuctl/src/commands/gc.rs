@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use ipu_core::{OwnerLiveness, PartitionId};
+use ipu_core::PartitionId;
+use ipu_core::allocator::OwnerLiveness;
 use ipu_proxy_client::{DeletePartition, HoldState, PartitionDocument};
 use serde::Serialize;
 use vipu_proxy::process_holder::ProcessHolder;

@@ -1,6 +1,6 @@
 //! `ipuctl list`: lists the active and the last finished runs of this user.
 
-use ipu_core::OwnerLiveness;
+use ipu_core::allocator::OwnerLiveness;
 use ipu_proxy_client::now;
 use ipu_proxy_client::{HoldState, PartitionDocument};
 

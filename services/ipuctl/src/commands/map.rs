@@ -1,6 +1,6 @@
 //! `ipuctl map`: prints the map of the simulated IPU-POD.
 
-use ipu_core::Topology;
+use ipu_core::hardware::Topology;
 use serde_json::json;
 use vipu_sim::Simulator;
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ipu_core::{AllocationId, IpuCount, PartitionId, PartitionSpec, SpecError};
+use ipu_core::hardware::{PartitionSpec, SpecError};
+use ipu_core::{AllocationId, IpuCount, PartitionId};
 use ipu_proxy_client::{
     ClientError, ControllerDocument, ControllerList, ControllerStatus, DeletePartition, HoldState,
     OnNoCapacity, OwnerDocument, PartitionDocument, PutPartition, ResetPartition,
@@ -15,7 +16,7 @@ use super::{gc, partition_watch};
 use crate::cli::{Format, Partition};
 use crate::connection::{Connection, does_not_fit, other_properties};
 use crate::display;
-use crate::exit_code::{Code, Failure, never_fits};
+use crate::exit_code::{Code, Failure};
 use crate::manifest::user;
 use crate::output::Output;
 use crate::signals::Signals;
@@ -245,7 +246,7 @@ async fn create(
             None => partition_table::progress(partition, &[]),
         };
         let reason = partition.waiting.as_ref().map(|waiting| &waiting.reason);
-        if let Some(reason) = reason.filter(|reason| no_wait || never_fits(reason)) {
+        if let Some(reason) = reason.filter(|reason| no_wait || reason.code.is_permanent()) {
             reject.send_replace(Some(reason.clone()));
         } else if partition.waiting.is_some() || !partition.state.is_in_progress() {
             output.status(Some(&text));

@@ -1,6 +1,7 @@
 //! The table and the description of partitions, the same for a controller and for a proxy.
 
-use ipu_core::{IpuPlace, Timestamp};
+use ipu_core::Timestamp;
+use ipu_core::hardware::IpuPlace;
 use ipu_proxy_client::{CordonDocument, HoldState, OwnerDocument, PartitionDocument, cli, now};
 use serde::Serialize;
 

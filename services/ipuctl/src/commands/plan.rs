@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use ipu_core::{
-    AllocationId, Effect, IpuCount, IpuPlace, JobSpec, Observation, PartitionId, PartitionSpec,
-    PlacementMode, Reason, Violation, plan,
-};
+use ipu_core::hardware::{IpuPlace, PartitionSpec};
+use ipu_core::job::{Effect, JobSpec, Observation, Violation, plan};
+use ipu_core::placement::PlacementMode;
+use ipu_core::{AllocationId, IpuCount, PartitionId, Reason};
 use ipu_k8s::crd::Manifest;
 use ipu_proxy_client::now;
 use ipu_proxy_client::{
@@ -18,7 +18,7 @@ use serde_json::Value;
 use crate::cli::{Format, Manifest as ManifestArguments, Plan};
 use crate::connection::Connection;
 use crate::display;
-use crate::exit_code::{Code, Failure, never_fits};
+use crate::exit_code::{Code, Failure};
 use crate::manifest::{self, Overrides};
 use crate::output::Output;
 use crate::table::{Table, render};
@@ -385,7 +385,11 @@ impl Capacity<'_> {
 
 /// Returns the verdict on a size that does not fit.
 fn verdict(result: &DryRunResult) -> FitResult {
-    let never = !result.reasons.is_empty() && result.reasons.iter().all(|reason| never_fits(&reason.reason));
+    let never = !result.reasons.is_empty()
+        && result
+            .reasons
+            .iter()
+            .all(|reason| reason.reason.code.is_permanent());
     if never { FitResult::Never } else { FitResult::Waits }
 }
 

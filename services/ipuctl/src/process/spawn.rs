@@ -10,7 +10,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use ipu_core::{Exit, IpuofEnv, Timestamp};
+use ipu_core::Timestamp;
+use ipu_core::job::Exit;
+use ipu_core::render::IpuofEnv;
 
 use crate::output::{Output, OutputTail, Stream};
 

@@ -1,13 +1,11 @@
 //! The reconciliation loop of one run: observe, plan, check, apply, record, wait. All decisions are those of
-//! `ipu_core::plan`.
+//! `ipu_core::job::plan`.
 
 use std::pin::pin;
 use std::time::Duration;
 
-use ipu_core::{
-    Effect, InstanceFacts, JobStatus, Observation, PartitionFacts, PartitionId, Plan, Timestamp, check_plan,
-    plan,
-};
+use ipu_core::job::{Effect, InstanceFacts, JobStatus, Observation, PartitionFacts, Plan, check_plan, plan};
+use ipu_core::{PartitionId, Timestamp};
 use ipu_proxy_client::now;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 

@@ -1,7 +1,9 @@
 //! Environment of the processes of a job: the variables of the user (inherited), of the container and of the
 //! partition.
 
-use ipu_core::{EnvVar, IpuofEnv, PartitionId};
+use ipu_core::PartitionId;
+use ipu_core::job::EnvVar;
+use ipu_core::render::IpuofEnv;
 
 use crate::connection::SIMULATED_MARK;
 use crate::env_expand::expand;

@@ -6,7 +6,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ipu_core::{IpuofEnv, JobKind, JobSpec, PartitionId};
+use ipu_core::PartitionId;
+use ipu_core::job::{JobKind, JobSpec};
+use ipu_core::render::IpuofEnv;
 use ipu_k8s::crd::HostContainer;
 
 use super::RunContext;

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use ipu_core::{JobSpec, OnNoCapacity, PartitionFacts, PartitionId, PartitionSpec, Reason};
+use ipu_core::hardware::PartitionSpec;
+use ipu_core::job::{JobSpec, PartitionFacts};
+use ipu_core::{PartitionId, Reason};
 use ipu_proxy_client::{
     self as api, ClientError, DeletePartition, DeletedDocument, HoldState, OwnerDocument, PartitionDocument,
     ProxyClient, PutPartition, ResetPartition, WaitingDocument,
@@ -13,7 +15,7 @@ use super::host_job::Address;
 use crate::commands::gc;
 use crate::connection::{Connection, simulated_mark};
 use crate::display;
-use crate::exit_code::{Code, Failure, never_fits};
+use crate::exit_code::{Code, Failure};
 use crate::output::Output;
 use crate::run_record::OWNER_KIND;
 
@@ -41,7 +43,8 @@ pub(crate) enum Progress {
 pub(crate) struct Partitions<'a> {
     connection: &'a Connection,
     output: Output,
-    on_no_capacity: OnNoCapacity,
+    /// Set if a request that does not fit now ends the run.
+    no_wait: bool,
     facts: BTreeMap<u32, PartitionFacts>,
     /// The demands of requests of higher priority.
     preempted: BTreeMap<u32, Reason>,
@@ -58,11 +61,11 @@ pub(crate) struct Partitions<'a> {
 }
 
 impl<'a> Partitions<'a> {
-    pub(crate) fn new(connection: &'a Connection, on_no_capacity: OnNoCapacity, output: &Output) -> Self {
+    pub(crate) fn new(connection: &'a Connection, no_wait: bool, output: &Output) -> Self {
         Self {
             connection,
             output: output.clone(),
-            on_no_capacity,
+            no_wait,
             facts: BTreeMap::new(),
             preempted: BTreeMap::new(),
             requests: BTreeMap::new(),
@@ -169,9 +172,9 @@ impl<'a> Partitions<'a> {
             .entry(instance)
             .or_insert(PartitionFacts::Pending { attempt });
         self.checked.insert(instance, Instant::now());
-        let on_no_capacity = match self.on_no_capacity {
-            OnNoCapacity::Reject => api::OnNoCapacity::Reject,
-            OnNoCapacity::Queue => api::OnNoCapacity::Queue(Duration::ZERO),
+        let on_no_capacity = match self.no_wait {
+            true => api::OnNoCapacity::Reject,
+            false => api::OnNoCapacity::Queue(Duration::ZERO),
         };
         let put = async |proxy: &ProxyClient| proxy.put(&id, &request, on_no_capacity).await;
         match self.call(put).await {
@@ -231,9 +234,7 @@ impl<'a> Partitions<'a> {
             HoldState::Releasing => PartitionFacts::Releasing,
             HoldState::Waiting => match document.waiting {
                 // A request that fits is queued again if the controller rejects it.
-                Some(waiting)
-                    if never_fits(&waiting.reason) || self.on_no_capacity == OnNoCapacity::Reject =>
-                {
+                Some(waiting) if self.no_wait || waiting.reason.code.is_permanent() => {
                     return Err(rejected(document.size, &waiting.reason));
                 }
                 Some(waiting) => self.on_queued(instance, attempt, waiting),
@@ -400,7 +401,7 @@ fn owner(job: &JobSpec) -> OwnerDocument {
 fn rejected(size: u32, reason: &Reason) -> Failure {
     let text = display::reason(reason);
     let partition = format!("a partition of {}", display::count(size, "IPU"));
-    if never_fits(reason) {
+    if reason.code.is_permanent() {
         Failure::new(Code::Impossible, format!("{partition} can never fit: {text}"))
     } else {
         Failure::new(Code::NoCapacity, format!("{partition} does not fit now: {text}"))

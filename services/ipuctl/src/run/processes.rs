@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use ipu_core::{Exit, InstanceFacts, PartitionId, ProcessFacts, ProcessPhase, Timestamp};
+use ipu_core::job::{Exit, InstanceFacts, ProcessFacts, ProcessPhase};
+use ipu_core::{PartitionId, Timestamp};
 use ipu_proxy_client::now;
 use tokio::sync::mpsc::UnboundedSender;
 

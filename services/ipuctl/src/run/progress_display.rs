@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use ipu_core::{JobPhase, Plan, Reason};
+use ipu_core::job::{JobPhase, Plan};
+use ipu_core::{Reason, ReasonCode};
 
 use crate::output::Output;
 
@@ -54,11 +55,11 @@ fn transient(reason: &Reason) -> Option<String> {
         .numbers
         .get("instance")
         .map_or_else(String::new, |instance| format!(" of instance {instance}"));
-    Some(match reason.code.as_str() {
-        "PreparingPartition" => format!("Preparing the partition{instance}…"),
-        "StartingWorkers" => format!("Starting the workers{instance}…"),
-        "StartingLauncher" => format!("Starting the launcher{instance}…"),
-        "StoppingProcesses" => format!("Stopping the processes{instance}…"),
+    Some(match reason.code {
+        ReasonCode::PreparingPartition => format!("Preparing the partition{instance}…"),
+        ReasonCode::StartingWorkers => format!("Starting the workers{instance}…"),
+        ReasonCode::StartingLauncher => format!("Starting the launcher{instance}…"),
+        ReasonCode::StoppingProcesses => format!("Stopping the processes{instance}…"),
         _ => return None,
     })
 }
@@ -69,11 +70,14 @@ mod tests {
 
     #[test]
     fn only_reasons_of_a_moment_are_transient() {
-        let reason = Reason::new("PreparingPartition", "as planned").with("instance", 0_u32);
+        let reason = Reason::new(ReasonCode::PreparingPartition, "as planned").with("instance", 0_u32);
         assert_eq!(
             transient(&reason).as_deref(),
             Some("Preparing the partition of instance 0…")
         );
-        assert_eq!(transient(&Reason::new("BackingOff", "as planned")), None);
+        assert_eq!(
+            transient(&Reason::new(ReasonCode::BackingOff, "as planned")),
+            None
+        );
     }
 }

@@ -8,7 +8,8 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use ipu_core::{JobSpec, MpiEnv, hostfile};
+use ipu_core::job::JobSpec;
+use ipu_core::render::{MpiEnv, hostfile};
 use serde::{Deserialize, Serialize};
 
 use super::environment::Variables;

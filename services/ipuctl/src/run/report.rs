@@ -1,6 +1,6 @@
 //! Report of a finished run: table, document and exit code.
 
-use ipu_core::{FirstFailure, JobPhase, JobStatus, Preempted};
+use ipu_core::job::{FirstFailure, JobPhase, JobStatus, Preempted};
 use serde::Serialize;
 
 use super::engine::RunResult;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ipu_core::Topology;
+use ipu_core::hardware::Topology;
 use serde_json::json;
 use vipu_sim::{Fault, FaultKind, Method, Simulator};
 

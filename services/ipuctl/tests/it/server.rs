@@ -4,7 +4,7 @@
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use ipu_core::Topology;
+use ipu_core::hardware::Topology;
 use vipu_sim::Simulator;
 
 use crate::harness::{Home, Running, job};

@@ -2,7 +2,7 @@
 
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
-use ipu_core::JobPhase;
+use ipu_core::job::JobPhase;
 use ipu_k8s::crd::IpuJobStatus;
 use kube::ResourceExt as _;
 use kube::api::{Api, DynamicObject};

@@ -4,7 +4,7 @@
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use ipu_core::JobPhase;
+use ipu_core::job::JobPhase;
 use ipu_k8s::crd::job_container;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;

@@ -5,7 +5,8 @@ mod positions;
 use std::io::Read as _;
 use std::path::Path;
 
-use ipu_core::{IpuCount, JobPhase, Limits};
+use ipu_core::IpuCount;
+use ipu_core::job::{JobPhase, Limits};
 use ipu_k8s::crd::{Document, FieldEdit, Manifest, read_manifests};
 use kube::ResourceExt as _;
 use kube::api::{Api, DynamicObject, PostParams};

@@ -16,8 +16,6 @@ use crate::exit_code::{Code, Failure};
 use crate::output::{self, printable, render};
 use crate::proxy::{self, Access};
 
-/// Code of the reason of a request that never fits.
-const TOO_LARGE: &str = "TooLarge";
 /// State of an instance whose request is queued.
 const WAITING: &str = "Waiting";
 
@@ -191,7 +189,7 @@ fn add_request(lines: &mut Lines, request: &PartitionDocument) {
             blocker.id
         ),
         // Such as cordoned hardware, or a controller that does not respond.
-        (None, None) if &*waiting.reason.code == TOO_LARGE => "  expected start: never".into(),
+        (None, None) if waiting.reason.code.is_permanent() => "  expected start: never".into(),
         (None, None) => "  expected start: not known".into(),
     });
 }

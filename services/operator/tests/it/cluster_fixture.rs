@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ipu_core::Topology;
+use ipu_core::hardware::Topology;
 use ipu_operator::{Operator, Settings};
 use ipu_test_cluster::{Cluster, ClusterProfile, shared_with};
 use kube::Client;

@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use ipu_core::PartitionId;
+use ipu_core::{PartitionId, ReasonCode};
 use ipu_proxy_client::{ClientError, HoldState, PartitionDocument};
 use ipu_slurm::{
     Hold, Life, LifeFacts, RunList, RunStart, SlurmctldConfig, SlurmctldReply, SlurmctldWatch, life_of,
@@ -22,9 +22,6 @@ use crate::leftovers;
 use crate::proxy::{is_old_attempt, release_options};
 use crate::report;
 use crate::run_file::{self, RunFile};
-
-/// The reason of the proxy for a release that the controller refuses without force.
-const REMOVAL_REFUSED: &str = "RemovalRefused";
 
 /// A file of a run in IpuofDir.
 pub(super) struct FoundFile {
@@ -142,7 +139,7 @@ pub(super) async fn collect(
         let refused = partition
             .reason
             .as_ref()
-            .is_some_and(|reason| reason.code == REMOVAL_REFUSED);
+            .is_some_and(|reason| reason.code == ReasonCode::RemovalRefused);
         // The proxy completes a release, unless the controller must be forced.
         let is_under_way = partition.state == HoldState::Releasing && (options.without_force || !refused);
         if is_under_way {

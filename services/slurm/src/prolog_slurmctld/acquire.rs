@@ -5,7 +5,8 @@
 
 use std::time::Duration;
 
-use ipu_core::{AgentId, PartitionId, Topology};
+use ipu_core::hardware::Topology;
+use ipu_core::{AgentId, PartitionId};
 use ipu_proxy_client::{
     ClientError, DeletePartition, HoldState, IpuofConfigDocument, OnNoCapacity, OwnerDocument,
     PartitionDocument, ProxyClient, PutPartition,

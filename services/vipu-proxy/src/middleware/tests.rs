@@ -18,8 +18,12 @@ async fn gateway() -> Gateway {
     let allocator = Allocator::start(Options::default(), store, ControllerPool::new([]));
     allocator.leading().wait_for(|leading| *leading).await.unwrap();
     allocator.compare().await.unwrap();
-    let connector =
-        crate::connector::Connector::new(Arc::default(), ipu_core::CallTimes::default(), None, None);
+    let connector = crate::connector::Connector::new(
+        Arc::default(),
+        ipu_core::allocator::CallTimes::default(),
+        None,
+        None,
+    );
     let app = App::new(allocator, connector, Duration::from_secs(30));
     let timeouts = Timeouts {
         read: Duration::from_secs(30),

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ipu_core::{Namespace, Policy, Quota, QuotaSubject, Quotas};
+use ipu_core::Namespace;
+use ipu_core::allocator::{Policy, Quota, QuotaSubject, Quotas};
 
 use super::{QuotaSetting, SettingError, Settings, invalid_setting};
 

@@ -17,7 +17,7 @@ struct Site {
 
 impl Site {
     async fn new() -> Self {
-        let builder = Simulator::builder(ipu_core::Topology::pod16());
+        let builder = Simulator::builder(ipu_core::hardware::Topology::pod16());
         let simulator = builder.start().await.unwrap();
         let controller = simulator.addr().to_string();
         let (store, listen) = (["--store", "memory"], ["--listen", "127.0.0.1:0"]);

@@ -214,7 +214,7 @@ async fn errors_of_a_settings_file_have_their_line_and_no_terms_of_a_library() {
 
 #[tokio::test]
 async fn a_controller_that_is_listed_under_two_names_counts_once() {
-    let simulator = vipu_sim::Simulator::builder(ipu_core::Topology::pod16());
+    let simulator = vipu_sim::Simulator::builder(ipu_core::hardware::Topology::pod16());
     let simulator = simulator.start().await.unwrap();
     let port = simulator.addr().port();
     let list = format!("127.0.0.1:{port},localhost:{port}");

@@ -47,11 +47,11 @@ async fn requests_wait_and_releases_are_recorded_during_a_controller_outage_and_
 #[tokio::test]
 async fn a_hanging_controller_delays_no_request_after_its_detection() {
     let (hanging, healthy) = (
-        Simulator::builder(ipu_core::Topology::pod16())
+        Simulator::builder(ipu_core::hardware::Topology::pod16())
             .start()
             .await
             .unwrap(),
-        Simulator::builder(ipu_core::Topology::pod16())
+        Simulator::builder(ipu_core::hardware::Topology::pod16())
             .start()
             .await
             .unwrap(),

@@ -142,7 +142,8 @@ async fn the_files_of_a_simulated_pod_name_its_ipuof_servers() {
     assert_eq!(file.name, "training_ipuof.conf");
     // One for each IPU, and one for all of them together.
     assert_eq!(file.config.devices.len(), 9);
-    let is_complete = |device: &ipu_core::IpuofDevice| !device.ip.is_empty() && device.server_port > 0;
+    let is_complete =
+        |device: &ipu_core::render::IpuofDevice| !device.ip.is_empty() && device.server_port > 0;
     assert!(file.config.devices.iter().all(is_complete), "{file:?}");
     let refused = client
         .ipuof_config(&"none".parse().unwrap(), None)

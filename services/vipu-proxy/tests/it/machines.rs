@@ -136,7 +136,7 @@ async fn a_repeated_request_names_the_same_machines() {
 async fn machines_of_two_real_controllers_are_distinguished_by_the_controller() {
     let mut simulators = Vec::new();
     for _ in 0..2 {
-        let builder = Simulator::builder(ipu_core::Topology::pod16());
+        let builder = Simulator::builder(ipu_core::hardware::Topology::pod16());
         simulators.push(builder.start().await.unwrap());
     }
     let names: Vec<String> = simulators.iter().map(|one| one.addr().to_string()).collect();

@@ -18,7 +18,7 @@ impl Site {
         change: impl FnOnce(SimulatorBuilder) -> SimulatorBuilder,
         arguments: impl FnOnce(&str) -> Vec<String>,
     ) -> Self {
-        let builder = Simulator::builder(ipu_core::Topology::pod16());
+        let builder = Simulator::builder(ipu_core::hardware::Topology::pod16());
         let simulator = change(builder).start().await.unwrap();
         let controller = simulator.addr().to_string();
         let fixed = [

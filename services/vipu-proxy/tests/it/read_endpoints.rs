@@ -119,7 +119,7 @@ async fn an_active_partition_has_its_variables_at_a_proxy_with_another_controlle
     let store = format!("file:{}", scratch.path().join("ledger.db").display());
     let mut simulators = Vec::new();
     for _ in 0..2 {
-        let builder = Simulator::builder(ipu_core::Topology::pod16());
+        let builder = Simulator::builder(ipu_core::hardware::Topology::pod16());
         simulators.push(builder.start().await.unwrap());
     }
     let start = async |simulator: &Simulator| {

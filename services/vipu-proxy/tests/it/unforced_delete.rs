@@ -25,7 +25,7 @@ async fn start_proxy(simulator: &Simulator, scratch: &Path) -> RunningProxy {
 
 impl Site {
     async fn new() -> Self {
-        let builder = Simulator::builder(ipu_core::Topology::pod16());
+        let builder = Simulator::builder(ipu_core::hardware::Topology::pod16());
         let simulator = builder.start().await.unwrap();
         let scratch = tempfile::tempdir().unwrap();
         Self {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::StatusCode;
-use ipu_core::Allocation;
+use ipu_core::hardware::Allocation;
 use serde::Deserialize;
 use serde_json::json;
 use warp::Filter;

@@ -3,9 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use ipu_core::{
-    AgentId, Allocation, AllocationId, Cluster, ClusterId, IpuAddress, LinkDomain, Timestamp, Topology,
-};
+use ipu_core::hardware::{Allocation, Cluster, IpuAddress, LinkDomain, Topology};
+use ipu_core::{AgentId, AllocationId, ClusterId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::{Settings, SimState};

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use ipu_core::IpuAddress;
+use ipu_core::hardware::IpuAddress;
 use ipu_vipu_client::wire::{Gcd, IpuofDevice, PartitionConfig};
 
 use super::queries::IPUOF_SERVER_VERSION;

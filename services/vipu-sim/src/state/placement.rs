@@ -1,9 +1,8 @@
 //! Placement: the policies of `ipu-core` over an inventory derived from the state.
 
-use ipu_core::{
-    Allocation, Block, CordonOwner, FirstFit, Inventory, IpuAddress, IpuCount, Pinned, Placement,
-    PlacementPolicy, PlacementRequest, place,
-};
+use ipu_core::hardware::{Allocation, Block, Inventory, IpuAddress};
+use ipu_core::placement::{FirstFit, Pinned, Placement, PlacementPolicy, PlacementRequest, place};
+use ipu_core::{CordonOwner, IpuCount};
 use ipu_vipu_client::wire::{PartitionIpu, PartitionRequirements};
 
 use super::SimState;

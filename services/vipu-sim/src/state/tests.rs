@@ -1,6 +1,7 @@
 //! The state machine alone: no clock, no file, no network.
 
-use ipu_core::{AgentId, Allocation, ClusterId};
+use ipu_core::hardware::Allocation;
+use ipu_core::{AgentId, ClusterId};
 use ipu_vipu_client::wire::{
     CreatePartitionRequest, IpuLinkRoutingType, PartitionIpu, PartitionOperationState, PartitionReadyState,
     PartitionRequirements, SyncType,

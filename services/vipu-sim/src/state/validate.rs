@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use ipu_core::{AllocationId, IpuAddress, IpuCount, PartitionId, Timestamp};
+use ipu_core::hardware::IpuAddress;
+use ipu_core::{AllocationId, IpuCount, PartitionId, Timestamp};
 
 use super::lifecycle::MAX_AUTO_RESETS;
 use super::{SimPartition, SimState};

@@ -9,7 +9,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_core::{IpuAddress, IpuCount, PartitionId, PartitionSpec, Topology};
+use ipu_core::hardware::{IpuAddress, PartitionSpec, Topology};
+use ipu_core::{IpuCount, PartitionId};
 use ipu_vipu_client::{
     ConnectOptions, ControllerEndpoint, CreatePartition, GrpcController, RestController, VipuController,
 };

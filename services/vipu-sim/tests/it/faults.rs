@@ -1,6 +1,6 @@
 //! Injected faults over both APIs; shutdown does not wait for hanging calls.
 
-use ipu_core::Topology;
+use ipu_core::hardware::Topology;
 use ipu_vipu_client::wire::ListPartitionsRequest;
 use tonic::Code;
 use vipu_sim::{Fault, FaultKind, Method, Simulator};

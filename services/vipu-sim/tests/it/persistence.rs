@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Stdio;
 
-use ipu_core::Topology;
+use ipu_core::hardware::Topology;
 use ipu_vipu_client::wire::RemovePartitionRequest;
 use ipu_vipu_client::wire::user_service_client::UserServiceClient;
 use tokio::io::{AsyncBufReadExt as _, BufReader};

@@ -1,6 +1,6 @@
 //! The REST API and the administrator routes.
 
-use ipu_core::Topology;
+use ipu_core::hardware::Topology;
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
 use vipu_sim::Simulator;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use ipu_core::Topology;
+use ipu_core::hardware::Topology;
 use ipu_vipu_client::wire::VersionRequest;
 use ipu_vipu_client::wire::version_service_client::VersionServiceClient;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Identity};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ipu_core::Topology;
+use ipu_core::hardware::Topology;
 use ipu_vipu_client::wire::user_service_client::UserServiceClient;
 use ipu_vipu_client::wire::version_service_client::VersionServiceClient;
 use ipu_vipu_client::wire::{

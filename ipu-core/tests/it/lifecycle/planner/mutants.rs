@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ipu_core::{
+use ipu_core::Timestamp;
+use ipu_core::job::{
     Effect, Exit, InstanceOutcome, JobKind, JobSpec, Observation, PartitionFacts, Plan, ProcessFacts,
-    ProcessPhase, RestartPolicy, Timestamp, plan,
+    ProcessPhase, RestartPolicy, plan,
 };
 
 /// Planner that breaks a rule.
@@ -154,7 +155,7 @@ fn keeps_workers(job: &JobSpec, observation: &Observation) -> Plan {
     let mut plan = plan(job, observation);
     if observation.status.phase.is_finished()
         && !observation.deleted
-        && job.clean_pod_policy() == ipu_core::CleanPodPolicy::Workers
+        && job.clean_pod_policy() == ipu_core::job::CleanPodPolicy::Workers
     {
         plan.effects
             .retain(|effect| !matches!(effect, Effect::StopWorker { .. }));
@@ -277,7 +278,7 @@ fn blames_the_launcher(job: &JobSpec, observation: &Observation) -> Plan {
             _ => None,
         });
         if let (Some((exit, at)), JobKind::Launcher { .. }) = (ended.next(), job.shape()) {
-            first.component = ipu_core::FailedComponent::Launcher;
+            first.component = ipu_core::job::FailedComponent::Launcher;
             first.exit = Some(exit);
             first.at = at;
         }

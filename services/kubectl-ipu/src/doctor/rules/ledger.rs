@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use ipu_core::{Entry, JobKey, PartitionId, Phase};
+use ipu_core::allocator::{Entry, Phase};
+use ipu_core::{JobKey, PartitionId};
 use ipu_k8s::crd::IpuJob;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt as _;

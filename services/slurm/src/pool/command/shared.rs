@@ -1,6 +1,7 @@
 //! The command `ipu-slurm pool create-shared` (option 3).
 
-use ipu_core::{IpuCount, IpuofEnv, PartitionId};
+use ipu_core::render::IpuofEnv;
+use ipu_core::{IpuCount, PartitionId};
 use ipu_proxy_client::{OwnerDocument, PutPartition};
 
 use super::{SHARED_NODE, make, only_model, owner, print};

@@ -217,7 +217,11 @@ fn a_command_that_fails_is_named_and_repeated() {
     cluster.bed.wait_until("AdminComment has the output", || {
         cluster.job_value(&job, "AdminComment") == sentence
     });
-    std::fs::write(&path, CREATE).unwrap();
+    // An empty file would be a command that succeeds.
+    let new = path.with_extension("new");
+    std::fs::write(&new, CREATE).unwrap();
+    std::fs::set_permissions(&new, std::fs::metadata(&path).unwrap().permissions()).unwrap();
+    std::fs::rename(&new, &path).unwrap();
     cluster.wait_for_end(&job);
     assert!(
         cluster

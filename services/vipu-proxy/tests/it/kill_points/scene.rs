@@ -66,7 +66,7 @@ pub(super) struct Scene {
 
 impl Scene {
     pub(super) async fn new(program: &'static str) -> Self {
-        let simulator = Simulator::builder(ipu_core::Topology::pod16()).delay(OPERATION_TIME);
+        let simulator = Simulator::builder(ipu_core::hardware::Topology::pod16()).delay(OPERATION_TIME);
         Self {
             program,
             scratch: tempfile::tempdir().unwrap(),

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use ipu_core::Topology;
+use ipu_core::hardware::Topology;
 use ipu_test_cluster::shared;
 use serde_json::{Value, json};
 use vipu_sim::Simulator;

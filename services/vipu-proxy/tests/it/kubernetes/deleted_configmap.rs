@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use ipu_core::{JobKey, Topology};
+use ipu_core::JobKey;
+use ipu_core::hardware::Topology;
 use ipu_test_cluster::private;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use ipu_core::Topology;
+use ipu_core::hardware::Topology;
 use ipu_test_cluster::shared;
 use ipu_testkit::Random;
 use reqwest::{Method, StatusCode};

@@ -1,6 +1,6 @@
 //! The proxy serves from the ConfigMap and recovers from a crash.
 
-use ipu_core::Topology;
+use ipu_core::hardware::Topology;
 use ipu_test_cluster::shared;
 use reqwest::Method;
 use serde_json::{Value, json};

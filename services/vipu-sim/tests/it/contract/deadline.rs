@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use ipu_core::{BootTime, Topology};
+use ipu_core::BootTime;
+use ipu_core::hardware::Topology;
 use ipu_vipu_client::{
     ConnectOptions, ControllerEndpoint, TlsOptions, VipuController, VipuError, boot_time, send_before,
 };

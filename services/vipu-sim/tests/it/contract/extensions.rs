@@ -1,6 +1,6 @@
 //! Behaviour of the simulator and our transports beyond the conformance suite.
 
-use ipu_core::Topology;
+use ipu_core::hardware::Topology;
 use ipu_vipu_client::wire::user_service_client::UserServiceClient;
 use ipu_vipu_client::{Retry, VipuController as _, wire};
 use tonic::Code;

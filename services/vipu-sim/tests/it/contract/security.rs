@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ipu_core::Topology;
+use ipu_core::hardware::Topology;
 use ipu_vipu_client::{
     ConnectError, ConnectOptions, Credentials, GrpcController, RestController, Retry, TlsOptions, VipuError,
 };

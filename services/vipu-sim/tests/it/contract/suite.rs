@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ipu_core::{PartitionId, Topology};
+use ipu_core::PartitionId;
+use ipu_core::hardware::Topology;
 use ipu_testkit::{
     CallFault, CallKind, ControllerBench, FaultSupport, Persistence, Setup, SuiteReport, controller_suite,
 };
