@@ -33,7 +33,8 @@ pub fn agents(bytes: &[u8]) {
     assert_eq!(topology.machines() as usize, listing.agents.len());
     assert!(discovered.unhealthy.iter().all(|at| topology.contains(*at)));
     for ours in [true, false] {
-        let observed = Inventory::observe(topology, &discovered.unhealthy, &listing.partitions, |_| ours);
+        let observed =
+            Inventory::from_listing(topology, &discovered.unhealthy, &listing.partitions, |_| ours);
         assert_eq!(check_inventory(&observed.inventory), []);
         for (_, misfit) in &observed.conflicts {
             check_error(misfit, bytes.len());

@@ -169,7 +169,7 @@ impl System {
                 1 => OwnerLiveness::Live,
                 _ => OwnerLiveness::Unknown,
             };
-            owners.judge(entry, liveness);
+            owners.set_liveness(entry, liveness);
         }
         owners
     }

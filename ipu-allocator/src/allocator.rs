@@ -803,7 +803,7 @@ async fn compare(inner: &Inner) -> Result<Comparison, AllocatorError> {
     });
     let judged: Vec<_> = stream::iter(judged).buffered(MAX_JUDGED_AT_ONCE).collect().await;
     for (entry, liveness) in judged {
-        owners.judge(&entry, liveness);
+        owners.set_liveness(&entry, liveness);
     }
     for claim in inner.options.liveness.claims().await {
         owners.claim(claim);
@@ -813,7 +813,7 @@ async fn compare(inner: &Inner) -> Result<Comparison, AllocatorError> {
     sent.map_err(|_| AllocatorError::Ended)?;
     let actions = answer.await.unwrap_or(Err(AllocatorError::Ended))?;
     for (action, id) in &actions {
-        tracing::info!(%id, action, "repaired");
+        tracing::info!(%id, action = action.as_str(), "repaired");
     }
     inner.last_comparison.send_replace(Some(Instant::now()));
     let view = inner.shared.view();

@@ -295,7 +295,7 @@ fn listing_of(
 ) -> Listing {
     let capacity: Box<dyn Capacity> = match known {
         Some((topology, unhealthy)) => {
-            let observed = Inventory::observe(topology, unhealthy, &partitions, |_| true);
+            let observed = Inventory::from_listing(topology, unhealthy, &partitions, |_| true);
             for (id, misfit) in &observed.conflicts {
                 tracing::debug!(%name, %id, %misfit, "a partition does not match the known hardware");
             }

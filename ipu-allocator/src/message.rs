@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ipu_core::allocator::{Entry, Event, Listing, Outcome, Owners, Policy};
+use ipu_core::allocator::{Entry, Event, Listing, Outcome, Owners, Policy, RepairAction};
 use ipu_core::{ControllerName, PartitionId, Reason};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -13,7 +13,7 @@ use crate::error::AllocatorError;
 pub(crate) type ListingResult = Result<Arc<Listing>, Reason>;
 
 /// Actions of a comparison, by name and partition.
-pub(crate) type Actions = Vec<(&'static str, PartitionId)>;
+pub(crate) type Actions = Vec<(RepairAction, PartitionId)>;
 
 /// The sender of an answer.
 pub(crate) type Answer<T> = oneshot::Sender<Result<T, AllocatorError>>;

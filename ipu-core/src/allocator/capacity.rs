@@ -24,11 +24,11 @@ use crate::reason::{Reason, ReasonCode};
 use crate::units::Timestamp;
 
 /// The capacity of one controller, with everything that holds a part of it. The ledger works on a copy
-/// ([`fork`](Self::fork)) and reserves IPUs for partitions that it records and the controller does not list
+/// ([`boxed_clone`](Self::boxed_clone)) and reserves IPUs for partitions that it records and the controller does not list
 /// yet.
 pub trait Capacity: Send + Sync {
     /// Returns a copy for hypothetical placements.
-    fn fork(&self) -> Box<dyn Capacity>;
+    fn boxed_clone(&self) -> Box<dyn Capacity>;
 
     /// Returns the number of free IPUs.
     fn free(&self) -> u32;
@@ -182,7 +182,7 @@ pub struct Unbounded {
 }
 
 impl Capacity for Unbounded {
-    fn fork(&self) -> Box<dyn Capacity> {
+    fn boxed_clone(&self) -> Box<dyn Capacity> {
         Box::new(self.clone())
     }
 
@@ -287,7 +287,7 @@ impl Listing {
     #[must_use]
     pub fn without(&self, id: &PartitionId) -> Self {
         let mut partitions = self.partitions.clone();
-        let mut capacity = self.capacity.fork();
+        let mut capacity = self.capacity.boxed_clone();
         partitions.remove(id);
         capacity.release(id);
         Self {

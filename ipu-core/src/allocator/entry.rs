@@ -283,7 +283,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 
 impl Entry {
     /// Creates an entry for `request` at the end of the queue.
-    pub(crate) fn queued(request: &Request, ticket: u64, now: Timestamp) -> Self {
+    pub(crate) fn new_queued(request: &Request, ticket: u64, now: Timestamp) -> Self {
         let mut entry = Self::blank(
             request.id.clone(),
             request.spec.clone(),

@@ -110,7 +110,7 @@ impl CapacityAt {
         let mut next = Self {
             time,
             capacities: capacities
-                .map(|(name, capacity)| (name.clone(), capacity.fork()))
+                .map(|(name, capacity)| (name.clone(), capacity.boxed_clone()))
                 .collect(),
             ends,
             started: self.started.clone(),

@@ -25,7 +25,7 @@ pub(crate) struct ControllerCapacity<'a> {
     pub(crate) current: Box<dyn Capacity>,
     /// Queued entries that start here.
     pub(crate) starting: Vec<PartitionId>,
-    /// Holders that the ledger records.
+    /// Ledger entries that hold IPUs of this controller.
     holders: Vec<&'a Entry>,
     fingerprint: u64,
     /// Entries in use whose IPUs neither the controller nor the ledger can name. While there are any, nothing
@@ -153,7 +153,7 @@ impl<'a> ControllerCapacity<'a> {
         if !allows(entry, &self.name) || without.peek().is_none() {
             return false;
         }
-        let mut capacity = self.current.fork();
+        let mut capacity = self.current.boxed_clone();
         without.for_each(|id| capacity.release(id));
         capacity.reserve(&entry.id, &entry.spec, &entry.pin.ipus).is_ok()
     }
@@ -226,7 +226,7 @@ pub(crate) fn capacities<'a>(state: &'a State, hardware: &Hardware) -> Vec<Contr
         let (Ok(listing), ServiceState::Open) = (&view.listing, view.service) else {
             continue;
         };
-        let mut capacity = listing.capacity().fork();
+        let mut capacity = listing.capacity().boxed_clone();
         let holders = held.remove(&view.name).unwrap_or_default();
         // A controller of unknown hardware chooses IPUs by itself: the recorded IPUs of a lost partition are
         // of no use.

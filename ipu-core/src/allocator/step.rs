@@ -40,7 +40,7 @@ use crate::ids::{ControllerName, CordonId, CordonOwner, Owner, PartitionId};
 use crate::units::Timestamp;
 
 pub use cordon::CordonEffect;
-pub use repair::{Claim, OwnerLiveness, Owners};
+pub use repair::{Claim, OwnerLiveness, Owners, RepairAction};
 
 /// Something that happened. Commands come from clients, all others from the loop around [`step`].
 #[derive(Clone, Debug)]
@@ -136,8 +136,8 @@ pub struct Step {
     pub outcome: Outcome,
     /// Partitions whose status has to be queried, because the listing contradicts the record.
     pub doubted: Vec<PartitionId>,
-    /// Actions of a comparison, by name and partition.
-    pub actions: Vec<(&'static str, PartitionId)>,
+    /// Repairs of a comparison, each with its partition.
+    pub actions: Vec<(RepairAction, PartitionId)>,
     /// Requests that ended by this event, with the reason.
     pub ended: BTreeMap<PartitionId, Ended>,
 }

@@ -14,9 +14,10 @@ use crate::units::{IpuCount, Timestamp};
 pub enum HoldEnd {
     /// Released, by its owner or because its owner was dead; the controller confirmed the removal.
     Released,
-    /// The controller had lost it, and had no capacity to create it again: its owner is queued again.
+    /// The partition vanished from its controller during a reset, and there was no capacity to create it
+    /// again: its owner is queued again.
     Lost,
-    /// It had no owner, and disappeared or was claimed.
+    /// The partition had no owner, and disappeared or was claimed.
     Unowned,
 }
 

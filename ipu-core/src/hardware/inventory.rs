@@ -282,7 +282,7 @@ impl Inventory {
 
     /// Iterates over the holders in no order, from the table that the other indexes refer to.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&PartitionId, &Block)> {
-        self.holders.entries()
+        self.holders.holders()
     }
 
     /// Iterates over the pools whose index differs from one rebuilt from these free IPUs.

@@ -144,8 +144,8 @@ pub struct IpuPlace {
     pub ipu: u32,
 }
 
-/// The state of a partition: the controller's ready state and operation state, combined to the operations
-/// that they allow.
+/// The state of a partition: the controller's ready state and operation state, combined into one state by the
+/// operations that they allow.
 ///
 /// Source: `PartitionReadyState` and `PartitionOperationState` of the V-IPU user API.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

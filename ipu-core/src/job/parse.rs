@@ -240,7 +240,9 @@ impl Parser<'_> {
             return self.refuse(
                 INSTANCES,
                 Some(&instances.to_string()),
-                format!("{instances} instances of {workers} workers are more than {MAX_WORKERS} workers, which no system has IPUs for"),
+                format!(
+                    "{instances} instances of {workers} workers exceed the limit of {MAX_WORKERS} workers"
+                ),
                 format!("use at most {}", MAX_WORKERS / workers),
             );
         }

@@ -26,7 +26,7 @@ fn partition(name: &str, size: u32, ipus: impl IntoIterator<Item = u32>) -> Part
 
 /// Observes the partitions; names with prefix `p` are ours.
 fn observe(partitions: &[Partition], unhealthy: &[IpuAddress]) -> ListedInventory {
-    let observed = Inventory::observe(&Topology::pod16(), unhealthy, partitions, |id| {
+    let observed = Inventory::from_listing(&Topology::pod16(), unhealthy, partitions, |id| {
         id.as_str().starts_with('p')
     });
     assert_eq!(check_inventory(&observed.inventory), []);

@@ -141,7 +141,7 @@ impl App {
         let mut document = RepairDocument::default();
         let actions = comparison.actions.into_iter();
         document.done = actions
-            .map(|(action, id)| RepairAction::new(action, id))
+            .map(|(action, id)| RepairAction::new(action.as_str(), id))
             .collect();
         let unfinished = comparison.unfinished.into_iter();
         document.unfinished = unfinished

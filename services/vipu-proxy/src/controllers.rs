@@ -78,7 +78,7 @@ fn machines(view: &View, controller: &ControllerName) -> Vec<MachineDocument> {
     };
     let free = |capacity: &dyn Capacity| capacity.counts().map_or(0, |counts| counts.free);
     let machine = |name: AgentId| {
-        let mut without = listing.capacity().fork();
+        let mut without = listing.capacity().boxed_clone();
         let owner = CordonOwner::new("machines").ok()?;
         let holders = without
             .cordon(&owner, &CordonTarget::Machine(name.clone()))

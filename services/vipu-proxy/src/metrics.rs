@@ -122,7 +122,7 @@ impl Metrics {
         self.repairs.inc();
         for (action, _) in &comparison.actions {
             let labels = ActionLabels {
-                action: (*action).to_owned(),
+                action: action.as_str().to_owned(),
             };
             self.actions.get_or_create(&labels).inc();
         }

@@ -51,7 +51,7 @@ impl InventoryCapacity {
 }
 
 impl Capacity for InventoryCapacity {
-    fn fork(&self) -> Box<dyn Capacity> {
+    fn boxed_clone(&self) -> Box<dyn Capacity> {
         Box::new(self.clone())
     }
 

@@ -253,7 +253,7 @@ impl<'a> QueueScan<'a> {
             .iter()
             .filter(|capacity| capacity.closed_reason().is_none())
         {
-            capacities.push((capacity.name.clone(), capacity.current.fork()));
+            capacities.push((capacity.name.clone(), capacity.current.boxed_clone()));
         }
         let held = self.state.entries().filter(|holder| holder.phase.holds());
         let held = held.filter_map(|holder| {

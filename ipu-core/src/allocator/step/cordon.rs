@@ -75,7 +75,7 @@ pub(super) fn cordon(
         .ok_or_else(|| rejected(String::from("it is not configured")))?;
     let holders = match &view.listing {
         Ok(listing) => {
-            let mut capacity = listing.capacity().fork();
+            let mut capacity = listing.capacity().boxed_clone();
             let unplaced = reserve_recorded(state, &view.name, &mut *capacity);
             let mut holders = capacity
                 .cordon(&cordon.owner, &cordon.target)

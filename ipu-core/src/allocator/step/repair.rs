@@ -9,7 +9,7 @@
 //! | of a controller off the list | another one lists it, derived id | any | record that one |
 //! | of a second name of a controller | any | any | record the first name |
 //! | missing, queued, quarantined | lists it, derived id | claims it | adopt |
-//! | missing, queued, quarantined | another one than the claim names | claims it | quarantine: the owner uses another one |
+//! | missing, queued, quarantined | another one than the claim's lists it | claims it | quarantine: the owner uses another one |
 //! | missing | listed by two | claims it without a controller | quarantine: the one in use is unknown |
 //! | any that holds | lists it, derived id | claims a newer attempt | adopt: the record is an old copy |
 //! | missing | lists it, derived id | no claim | quarantine |
@@ -38,6 +38,42 @@ use crate::allocator::state::{Change, State};
 use crate::hardware::partition::Partition;
 use crate::ids::{ControllerName, PartitionId};
 use crate::units::Timestamp;
+
+/// A repair of the record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RepairAction {
+    /// A live owner's partition is recorded as its own.
+    Adopt,
+    /// An entry of an old copy of the record is confirmed.
+    Confirm,
+    /// A queued request of a dead owner leaves the queue.
+    Drop,
+    /// A partition is marked as failed, because its controller has moved it to IPUs of another one.
+    Fail,
+    /// A partition without a known owner is recorded, and kept.
+    Quarantine,
+    /// The controller or the IPUs of a partition are recorded.
+    Record,
+    /// The partition of a dead owner is released.
+    Release,
+}
+
+impl RepairAction {
+    /// Returns the text, a verb.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Adopt => "adopt",
+            Self::Confirm => "confirm",
+            Self::Drop => "drop",
+            Self::Fail => "fail",
+            Self::Quarantine => "quarantine",
+            Self::Record => "record",
+            Self::Release => "release",
+        }
+    }
+}
 
 /// Liveness of the owner of an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -95,7 +131,7 @@ pub struct Owners {
 impl Owners {
     /// Records the liveness of the owner of `entry`. It does not apply if the owner has requested the
     /// partition again since, or has renewed its evidence.
-    pub fn judge(&mut self, entry: &Arc<Entry>, liveness: OwnerLiveness) {
+    pub fn set_liveness(&mut self, entry: &Arc<Entry>, liveness: OwnerLiveness) {
         self.liveness
             .insert(entry.id.clone(), (Arc::clone(entry), liveness));
     }
@@ -124,7 +160,7 @@ pub(super) fn repair(state: &State, hardware: &Hardware, owners: &Owners, now: T
                 continue;
             }
             Comparison::Put(action, changed) => (action, Change::Put(Arc::new(*changed))),
-            Comparison::Drop => ("drop", Change::Remove(entry.id.clone())),
+            Comparison::Drop => (RepairAction::Drop, Change::Remove(entry.id.clone())),
         };
         step.actions.push((action, entry.id.clone()));
         step.changes.push(changed);
@@ -139,11 +175,11 @@ pub(super) fn repair(state: &State, hardware: &Hardware, owners: &Owners, now: T
         for listed in derived.filter(|listed| state.get(&listed.id).is_none()) {
             let claimed = find_claimed(&listed.id, hardware, owners);
             let (action, entry) = match claimed.filter(|claimed| *claimed.controller == view.name) {
-                Some(claimed) => ("adopt", claimed.adopted(hardware, ticket, now)),
+                Some(claimed) => (RepairAction::Adopt, claimed.adopted(hardware, ticket, now)),
                 None => {
                     let mut entry = Entry::unowned(listed, &view.name, ticket, now);
                     locate(&mut entry, hardware, &view.name, listed);
-                    ("quarantine", entry)
+                    (RepairAction::Quarantine, entry)
                 }
             };
             let is_new = !step.actions.iter().any(|(_, id)| *id == listed.id);
@@ -160,11 +196,11 @@ pub(super) fn repair(state: &State, hardware: &Hardware, owners: &Owners, now: T
 enum Comparison {
     Same,
     Doubted,
-    Put(&'static str, alloc::boxed::Box<Entry>),
+    Put(RepairAction, alloc::boxed::Box<Entry>),
     Drop,
 }
 
-fn put(action: &'static str, entry: Entry) -> Comparison {
+fn put(action: RepairAction, entry: Entry) -> Comparison {
     Comparison::Put(action, entry.into())
 }
 
@@ -181,13 +217,13 @@ fn compare(
         let mut adopted = claimed.adopted(hardware, entry.ticket, now);
         adopted.operations = entry.operations.saturating_add(1);
         adopted.held_since = entry.held_since.or(adopted.held_since);
-        return put("adopt", adopted);
+        return put(RepairAction::Adopt, adopted);
     }
-    let second = entry.controller.as_ref();
-    if let Some(first) = second.and_then(|name| hardware.first_name_of(name)) {
+    let alias = entry.controller.as_ref();
+    if let Some(canonical) = alias.and_then(|name| hardware.first_name_of(name)) {
         let mut moved = Entry::clone(entry);
-        moved.controller = Some(first.clone());
-        return put("note", moved);
+        moved.controller = Some(canonical.clone());
+        return put(RepairAction::Record, moved);
     }
     let listing = entry.controller.as_ref().and_then(|name| hardware.listing(name));
     if entry.unconfirmed {
@@ -200,7 +236,7 @@ fn compare(
         }
         let would_start = matches!(entry.phase, Phase::Queued | Phase::Creating | Phase::Resetting);
         match (would_start, owners.is_dead(entry)) {
-            (false, _) => return put("confirm", confirmed(entry, hardware, now)),
+            (false, _) => return put(RepairAction::Confirm, confirmed(entry, hardware, now)),
             // Its owner may no longer wait for it.
             (true, false) => return Comparison::Same,
             (true, true) => {}
@@ -212,7 +248,7 @@ fn compare(
             Phase::Creating | Phase::Resetting | Phase::Active | Phase::Failed { .. } => {
                 let mut released = entry.with_phase(Phase::Releasing { refusal: None }, now);
                 released.unconfirmed = false;
-                return put("release", released);
+                return put(RepairAction::Release, released);
             }
             Phase::Releasing { .. } | Phase::Quarantined => {}
         }
@@ -226,7 +262,7 @@ fn compare(
                 let mut moved = Entry::clone(entry);
                 moved.controller = Some(other.clone());
                 locate(&mut moved, hardware, other, listed);
-                put("note", moved)
+                put(RepairAction::Record, moved)
             }
             _ => Comparison::Same,
         };
@@ -257,14 +293,17 @@ fn compare_listed(
                 locate(&mut located, hardware, name, listed);
             }
             match user_of(state, hardware, &located) {
-                None => put("note", located),
+                None => put(RepairAction::Record, located),
                 Some(user) if matches!(entry.phase, Phase::Active) => {
                     let error = alloc::format!(
                         "its controller has placed it on IPUs that partition {} may still use",
                         user.id
                     );
                     let errors = alloc::vec::Vec::from([error]);
-                    put("relocated", entry.with_phase(Phase::Failed { errors }, now))
+                    put(
+                        RepairAction::Fail,
+                        entry.with_phase(Phase::Failed { errors }, now),
+                    )
                 }
                 Some(_) => Comparison::Same,
             }
@@ -333,7 +372,7 @@ impl ClaimedPartition<'_> {
 
     /// Builds the entry of the adopted partition.
     fn adopted(&self, hardware: &Hardware, ticket: u64, now: Timestamp) -> Entry {
-        let mut entry = Entry::queued(self.request, ticket, now).with_phase(Phase::Active, now);
+        let mut entry = Entry::new_queued(self.request, ticket, now).with_phase(Phase::Active, now);
         entry.controller = Some(self.controller.clone());
         entry.held_since = Some(now);
         locate(&mut entry, hardware, self.controller, self.partition);

@@ -64,7 +64,7 @@ fn first_request(
         });
     }
     policy.namespaces.check(request, None)?;
-    let entry = Entry::queued(request, state.next_ticket(), now);
+    let entry = Entry::new_queued(request, state.next_ticket(), now);
     if let Some((controller, found)) = hardware.find(&request.id) {
         if !may_take_over(&entry, found) {
             return Err(RequestError::Foreign {

@@ -77,7 +77,7 @@ impl State {
             let counts = match current {
                 Some(capacity) => capacity.current.counts(),
                 None => {
-                    let mut capacity = listing.capacity().fork();
+                    let mut capacity = listing.capacity().boxed_clone();
                     reserve_recorded(self, &view.name, &mut *capacity);
                     capacity.counts()
                 }

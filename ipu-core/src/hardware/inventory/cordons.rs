@@ -56,7 +56,7 @@ impl Cordons {
 
 impl Inventory {
     /// Cordons IPUs on behalf of `owner`: no new partitions are placed there. Repeating a cordon changes
-    /// nothing. Holders keep their IPUs; they are returned.
+    /// nothing. Returns the partitions that hold cordoned IPUs; they keep them.
     ///
     /// # Errors
     ///

@@ -45,7 +45,7 @@ impl Inventory {
     /// largest first and then by id. Their actual IPUs are probably others, so the free counts are right and
     /// single addresses are not.
     #[must_use]
-    pub fn observe(
+    pub fn from_listing(
         topology: &Topology,
         unhealthy: &[IpuAddress],
         partitions: &[Partition],

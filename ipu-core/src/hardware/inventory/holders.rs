@@ -67,7 +67,7 @@ impl Holders {
     }
 
     /// Returns a holder by its number.
-    pub(super) fn entry(&self, number: u32) -> Option<(&PartitionId, &Block)> {
+    pub(super) fn holder(&self, number: u32) -> Option<(&PartitionId, &Block)> {
         self.entries
             .get(number as usize)?
             .as_ref()
@@ -75,19 +75,19 @@ impl Holders {
     }
 
     /// Iterates over all holders, in no order.
-    pub(super) fn entries(&self) -> impl Iterator<Item = (&PartitionId, &Block)> {
+    pub(super) fn holders(&self) -> impl Iterator<Item = (&PartitionId, &Block)> {
         self.entries.iter().flatten().map(|(id, block)| (id, block))
     }
 
     /// Returns the holder of an IPU.
     pub(super) fn at(&self, link_domain: u32, ipu: u32) -> Option<(&PartitionId, &Block)> {
-        self.entry(self.number_at(link_domain, ipu)?)
+        self.holder(self.number_at(link_domain, ipu)?)
     }
 
     /// Returns the block of a holder.
     pub(super) fn block_of(&self, id: &PartitionId) -> Option<&Block> {
         let slot = self.slot_of(id)?;
-        self.entry(self.by_id[slot].number).map(|(_, block)| block)
+        self.holder(self.by_id[slot].number).map(|(_, block)| block)
     }
 
     /// Adds a new holder of IPUs that are not held.
@@ -169,7 +169,9 @@ impl Holders {
                 return None;
             }
             if candidate.digest == digest
-                && self.entry(candidate.number).is_some_and(|(other, _)| other == id)
+                && self
+                    .holder(candidate.number)
+                    .is_some_and(|(other, _)| other == id)
             {
                 return Some(slot);
             }

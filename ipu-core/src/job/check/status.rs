@@ -200,9 +200,12 @@ fn check_requeue(facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<BrokenP
             });
         }
     }
-    let any = facts.job.instances() > 0;
-    if let (true, Some(limit), Some(started)) = (runs && any, facts.job.max_runtime(), plan.status.started)
-        && !within(started.plus(limit))
+    let has_instances = facts.job.instances() > 0;
+    if let (true, Some(limit), Some(started)) = (
+        runs && has_instances,
+        facts.job.max_runtime(),
+        plan.status.started,
+    ) && !within(started.plus(limit))
     {
         broken.push(BrokenPlan::NoRequeue {
             awaited: "the deadline of the job",

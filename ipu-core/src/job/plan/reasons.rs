@@ -204,11 +204,11 @@ impl<'a> PlanContext<'a> {
 
     /// Adds a reason if a finished job still holds IPUs, because no other component reports it.
     fn add_held_ipus_reason(&mut self, instances: &[Instance<'a>]) {
-        let holds_ipus = |_: &Self, instance: &Instance<'a>| {
+        let has_ended_with_ipus = |_: &Self, instance: &Instance<'a>| {
             instance.stage == InstanceStage::Ended && instance.holds_ipus()
         };
         let held = self
-            .count(instances, holds_ipus)
+            .count(instances, has_ended_with_ipus)
             .saturating_mul(self.job.ipus_per_instance().get());
         if held == 0 {
             return;
@@ -305,10 +305,10 @@ impl<'a> PlanContext<'a> {
         match self.status.phase {
             JobPhase::Completed => ALL_DONE.to_string(),
             JobPhase::Failed => {
-                let cause = self.status.conclusion.as_ref();
+                let conclusion = self.status.conclusion.as_ref();
                 format!(
                     "IPUJob {key} failed: {}",
-                    cause.map_or(first, |cause| cause.message.as_str())
+                    conclusion.map_or(first, |reason| reason.message.as_str())
                 )
             }
             JobPhase::Terminating => format!("IPUJob {key} is being deleted"),

@@ -255,7 +255,7 @@ impl Pool {
 }
 
 impl Capacity for Pool {
-    fn fork(&self) -> Box<dyn Capacity> {
+    fn boxed_clone(&self) -> Box<dyn Capacity> {
         Box::new(self.clone())
     }
 

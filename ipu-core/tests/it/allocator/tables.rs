@@ -151,8 +151,8 @@ fn every_row_of_the_comparison_has_its_action() {
         (Some(active.clone()), false, &[OnOtherIpus], Unknown, "doubt", "active"),
         (Some(failed()), false, &[Nothing], Unknown, "", "failed"),
         (Some(Phase::Creating), false, &[Nothing], Unknown, "", "creating"),
-        (Some(active.clone()), false, &[Missing, It], Unknown, "note", "active"),
-        (Some(active.clone()), false, &[SecondName, Nothing], Unknown, "note", "active"),
+        (Some(active.clone()), false, &[Missing, It], Unknown, "record", "active"),
+        (Some(active.clone()), false, &[SecondName, Nothing], Unknown, "record", "active"),
         (None, false, &[It], Claims(3, Some(0)), "adopt", "active"),
         (Some(queued()), false, &[It], Claims(3, Some(0)), "adopt", "active"),
         (Some(quarantined.clone()), false, &[It], Claims(3, None), "adopt", "active"),
@@ -173,7 +173,7 @@ fn every_row_of_the_comparison_has_its_action() {
         (Some(queued()), unconfirmed, &[Nothing], Unknown, "", "waiting"),
         (Some(queued()), unconfirmed, &[Nothing], Dead, "drop", ""),
         (Some(queued()), unconfirmed, &[], Unknown, "", "waiting"),
-        (Some(active.clone()), unconfirmed, &[SecondName, It], Unknown, "note", "active"),
+        (Some(active.clone()), unconfirmed, &[SecondName, It], Unknown, "record", "active"),
         (Some(queued()), unconfirmed, &[Nothing, Lists::Unknown], Unknown, "", "waiting"),
         (Some(active.clone()), unconfirmed, &[Nothing], Unknown, "confirm", "failed"),
         (Some(active.clone()), unconfirmed, &[Nothing, It], Unknown, "", "active"),
@@ -193,12 +193,17 @@ fn every_row_of_the_comparison_has_its_action() {
                 let at = at.map(|number| Controller::new(number, 8).name);
                 owners.claim(at.map_or_else(|| request.clone().into(), |at| Claim::at(request.clone(), at)));
             }
-            (Dead, Some(entry)) => owners.judge(entry, OwnerLiveness::Dead),
+            (Dead, Some(entry)) => owners.set_liveness(entry, OwnerLiveness::Dead),
             _ => {}
         }
         let step = run(&state, &hardware(lists), &Event::Compare(owners));
         let doubts = step.doubted.iter().map(|_| "doubt");
-        let actions: Vec<&str> = step.actions.iter().map(|(name, _)| *name).chain(doubts).collect();
+        let actions: Vec<&str> = step
+            .actions
+            .iter()
+            .map(|(action, _)| action.as_str())
+            .chain(doubts)
+            .collect();
         assert_eq!(actions.join(","), action, "row {number}");
         step.changes.iter().for_each(|change| state.apply(change));
         let left = state.get(&request.id);
@@ -336,7 +341,7 @@ fn the_ipus_of_an_active_partition_are_recorded_once_they_are_listed() {
 fn evidence_of_an_earlier_attempt_or_holder_releases_nothing() {
     let judged = entry(Phase::Active);
     let mut owners = Owners::default();
-    owners.judge(&Arc::new(judged.clone()), OwnerLiveness::Dead);
+    owners.set_liveness(&Arc::new(judged.clone()), OwnerLiveness::Dead);
     let renewed = changed(&judged, |entry| entry.holder = String::from("2"));
     let restarted = changed(&judged, |entry| entry.attempt = 1);
     let again = changed(&judged, |entry| entry.ticket = 9);

@@ -832,7 +832,9 @@ impl World {
         for (number, worker) in self.workers.iter().enumerate() {
             let request = self.request(setup, number);
             match (&worker.uses, process.state.get(&request.id)) {
-                (_, Some(entry)) if worker.wish == Wish::Gone => owners.judge(entry, OwnerLiveness::Dead),
+                (_, Some(entry)) if worker.wish == Wish::Gone => {
+                    owners.set_liveness(entry, OwnerLiveness::Dead)
+                }
                 // After an old copy was restored, every owner that uses a partition has to be heard.
                 (Some(uses), _) if are_heard || worker.last_run_in_copy > 0 => {
                     let controller = self.controllers[uses.controller].name.clone();
