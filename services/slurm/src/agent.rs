@@ -28,6 +28,10 @@ const COLLECT_INTERVAL: Duration = Duration::from_secs(10);
 const WITHHOLD_INTERVAL: Duration = Duration::from_millis(500);
 /// Interval of updates of AdminComment.
 const EXPLAIN_INTERVAL: Duration = Duration::from_secs(2);
+/// Time from a change of the ledger to the update of AdminComment: that of a hook from the release of its
+/// partition to its end, which returns the licenses. The update of a job makes slurmctld look for jobs that
+/// can start. Otherwise it does so with its next pass, after up to 30 s.
+const EXPLAIN_DELAY: Duration = Duration::from_millis(300);
 /// Pause before the configuration is read again, if it cannot be used.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -167,7 +171,11 @@ async fn work() {
         }
         tokio::select! {
             changed = events.changed() => {
-                ledger_changed |= changed.is_ok();
+                if changed.is_ok() {
+                    ledger_changed = true;
+                    explained.follow_change();
+                    next_explain = next_explain.min(Instant::now() + EXPLAIN_DELAY);
+                }
                 let lines = changed.map(|()| Vec::new());
                 problems.report("events", lines.map_err(Failure::from));
             }

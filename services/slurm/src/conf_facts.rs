@@ -64,10 +64,10 @@ impl ConfFacts {
             return Ok(true);
         }
         let name = request.identity.env_file_name();
-        let has_run_file = ["IpuofDir", "VipuIpuofDir"]
+        let has_run_file = self
+            .ipuof_directories()
             .iter()
-            .flat_map(|key| self.paths(key))
-            .any(|directory| run_file::exists(&directory, &name));
+            .any(|directory| run_file::exists(directory, &name));
         let has_partition = NodeTaskRequest::parse(variables).is_ok_and(|task| {
             let is_exclusive = self.values("EveryJobHasOne").iter().any(|value| value == "1");
             let mut pools = self.pool_dirs(&task.node).into_iter();
@@ -83,6 +83,12 @@ impl ConfFacts {
         let directories = self.paths("PoolDir").into_iter();
         let of_node = |path: PathBuf| path.to_str().map(|path| path.replace("%n", node).into());
         directories.filter_map(of_node).collect()
+    }
+
+    /// Returns the directories of jobs' files.
+    pub(crate) fn ipuof_directories(&self) -> Vec<PathBuf> {
+        let keys = ["IpuofDir", "VipuIpuofDir"];
+        keys.iter().flat_map(|key| self.paths(key)).collect()
     }
 
     fn paths(&self, key: &str) -> Vec<PathBuf> {

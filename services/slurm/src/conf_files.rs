@@ -158,12 +158,41 @@ pub(crate) fn cluster_name(directory: &Path) -> Option<String> {
 /// `licenses`: the license of a job then never goes unnoticed because of an error in the file.
 pub(crate) fn load(directory: &Path, licenses: &[String]) -> Result<ConfFiles, LoadError> {
     let cluster = read_cluster(directory)?;
-    let models = model_files(directory, licenses)?;
+    parse(&cluster, &model_files(directory, licenses)?)
+}
+
+/// Returns the names of the licenses of a hook's job.
+pub(crate) fn license_names() -> Vec<String> {
+    let licenses = env::var("SLURM_JOB_LICENSES").unwrap_or_default();
+    let separators = [',', ';', '|', ':'];
+    licenses.split(separators).map(str::to_owned).collect()
+}
+
+/// Reads the configuration for a job with these licenses. If one of them is that of a model, mistakes in the
+/// files of other models do not matter.
+pub(crate) fn load_for_job(directory: &Path, licenses: &[String]) -> Result<ConfFiles, LoadError> {
+    load(directory, licenses).or_else(|error| match load_valid(directory, licenses) {
+        Ok(conf) if licenses.iter().any(|license| conf.model(license).is_some()) => Ok(conf),
+        Ok(_) | Err(_) => Err(error),
+    })
+}
+
+/// Reads the configuration without the models whose files have mistakes, but with those of `licenses`.
+pub(crate) fn load_valid(directory: &Path, licenses: &[String]) -> Result<ConfFiles, LoadError> {
+    let cluster = read_cluster(directory)?;
+    let mut models = model_files(directory, licenses)?;
+    models.retain(|name, text| {
+        licenses.contains(name) || ConfFiles::parse((VIPU_CONF, &cluster), &[(name, text)]).is_ok()
+    });
+    parse(&cluster, &models)
+}
+
+fn parse(cluster: &str, models: &BTreeMap<String, String>) -> Result<ConfFiles, LoadError> {
     let models: Vec<(&str, &str)> = models
         .iter()
         .map(|(name, text)| (name.as_str(), text.as_str()))
         .collect();
-    ConfFiles::parse((VIPU_CONF, &cluster), &models).map_err(LoadError::Invalid)
+    ConfFiles::parse((VIPU_CONF, cluster), &models).map_err(LoadError::Invalid)
 }
 
 /// Reads `vipu.conf` alone.
@@ -284,6 +313,28 @@ mod tests {
             error.to_string().starts_with("pod64.conf:1:1: ApiHost"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_mistake_in_the_file_of_a_model_concerns_its_jobs_only() {
+        let directory = directory_with(&[
+            ("vipu.conf", MODEL),
+            ("pod64.conf", MODEL),
+            ("pod16.conf", "ApiHost=pod\nApiPort=80 90\nIpuofDir=/ipuof\n"),
+        ]);
+        let load = |licenses: &[&str]| {
+            let licenses: Vec<String> = licenses.iter().map(|name| (*name).to_owned()).collect();
+            load_for_job(directory.path(), &licenses).map_err(|error| error.to_string())
+        };
+        let conf = load(&["pod64", "matlab"]).unwrap();
+        assert!(conf.model("pod64").is_some() && conf.model("pod16").is_none());
+        for licenses in [&["pod16"][..], &["pod64", "pod16"], &["matlab"], &[]] {
+            let error = load(licenses).unwrap_err();
+            assert!(
+                error.starts_with("pod16.conf:2:11: ApiPort"),
+                "{licenses:?} {error}"
+            );
+        }
     }
 
     #[test]

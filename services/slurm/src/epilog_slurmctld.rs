@@ -34,7 +34,7 @@ const MAX_PAUSE: Duration = Duration::from_millis(500);
 pub(crate) fn run(variables: &HookEnvironment) -> Result<(), Failure> {
     let started = ProcessStart::now();
     let directory = conf_files::directory();
-    let loaded = conf_files::load(&directory, &[]);
+    let loaded = conf_files::load_for_job(&directory, &conf_files::license_names());
     if loaded.is_err() && !ConfFacts::gather(&directory).may_request_ipus(variables) {
         return Ok(());
     }

@@ -32,7 +32,7 @@ use crate::slurm_commands::Slurm;
 pub(crate) fn run(variables: &HookEnvironment) -> Result<(), Failure> {
     let directory = conf_files::directory();
     let hook = Hook::new(Slurm::find(&directory));
-    let loaded = conf_files::load(&directory, &license_names());
+    let loaded = conf_files::load_for_job(&directory, &conf_files::license_names());
     // A job without IPUs starts whatever the configuration is like.
     if loaded.is_err() && !ConfFacts::gather(&directory).may_request_ipus(variables) {
         return Ok(());
@@ -115,13 +115,6 @@ fn requested(
     }
 }
 
-/// Returns the names of the job's licenses.
-fn license_names() -> Vec<String> {
-    let licenses = std::env::var("SLURM_JOB_LICENSES").unwrap_or_default();
-    let separators = [',', ';', '|', ':'];
-    licenses.split(separators).map(str::to_owned).collect()
-}
-
 /// Returns the job's model and the model's IPUoF directory. Fails if users other than SlurmUser may write
 /// there.
 fn model_and_directory<'a>(
@@ -148,13 +141,18 @@ fn remove_other_files(
         return Ok(());
     };
     let name = job.env_file_name();
-    for directory in conf_files::ipuof_directories(conf) {
+    let known = conf_files::ipuof_directories(conf);
+    // The file of another model may have mistakes.
+    let mut directories = ConfFacts::gather(&conf_files::directory()).ipuof_directories();
+    directories.retain(|directory| !known.contains(directory));
+    let directories = directories.into_iter().map(|directory| (directory, false));
+    for (directory, is_needed) in directories.chain(known.into_iter().map(|known| (known, requests_ipus))) {
         if own == Some(directory.as_path()) {
             continue;
         }
         match run_file::remove_job(&directory, &name) {
             // A directory that cannot be used keeps no job without IPUs from its start.
-            Err(error) if requests_ipus || directory.join(&name).exists() => {
+            Err(error) if is_needed || directory.join(&name).exists() => {
                 return Err(Failure(format!(
                     "cannot remove {}/{name}: {error}",
                     directory.display()

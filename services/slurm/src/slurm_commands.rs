@@ -74,18 +74,22 @@ pub(crate) struct PendingJob {
     pub(crate) id: u32,
     /// Whether it has licenses, and may wait for them.
     pub(crate) may_wait: bool,
-    pub(crate) has_licenses: bool,
+    /// The requested licenses as Slurm prints them; empty for none.
+    pub(crate) licenses: String,
 }
 
 impl PendingJob {
     fn parse(line: &str) -> Option<Self> {
         let (id, rest) = line.split_once('|')?;
         let (reason, licenses) = rest.split_once('|')?;
-        let has_licenses = !matches!(licenses.trim_end_matches('|'), "" | "N/A" | "(null)");
+        let licenses = match licenses.trim_end_matches('|') {
+            "N/A" | "(null)" => "",
+            licenses => licenses,
+        };
         Some(Self {
             id: id.parse().ok()?,
-            may_wait: may_wait_for_licenses(reason) && has_licenses,
-            has_licenses,
+            may_wait: may_wait_for_licenses(reason) && !licenses.is_empty(),
+            licenses: licenses.to_owned(),
         })
     }
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ipu_core::render::IpuofEnv;
+use ipu_slurm::conf::ConfFiles;
 use ipu_slurm::text::{hook_failure, no_partition_file, step_differs, unknown_licenses};
 use ipu_slurm::{HookEnvironment, SlurmJob, TaskRequest};
 
@@ -14,7 +15,7 @@ use crate::conf_facts::ConfFacts;
 use crate::conf_files::{self, LoadError};
 use crate::failure::Failure;
 use crate::ipuof_directory;
-use crate::run_file::{Grant, RunFile};
+use crate::run_file::{self, Grant, RunFile};
 use crate::slurm_commands::Slurm;
 
 /// Maximum wait for the file of a job that asked for IPUs. The file is there before the job starts, but a
@@ -40,7 +41,9 @@ fn print_variables(variables: &HookEnvironment) -> Result<(), Failure> {
     // A user can set the variable of a task, and one of another cluster would select the file of its job.
     let renamed = conf_files::cluster_name(&directory).map(|name| variables.clone().with_cluster_name(&name));
     let variables = renamed.as_ref().unwrap_or(variables);
-    let conf = match conf_files::load(&directory, &[]) {
+    let loaded = conf_files::load(&directory, &[]);
+    let loaded = loaded.or_else(|error| conf_with_file(variables, &directory).ok_or(error));
+    let conf = match loaded {
         Ok(conf) => conf,
         Err(error) => {
             let facts = ConfFacts::gather(&directory);
@@ -104,6 +107,16 @@ fn print_variables(variables: &HookEnvironment) -> Result<(), Failure> {
         }
         std::thread::sleep(POLL_INTERVAL);
     }
+}
+
+/// Returns the configuration of the models without mistakes, if the job has a file of one of them.
+fn conf_with_file(variables: &HookEnvironment, directory: &Path) -> Option<ConfFiles> {
+    let conf = conf_files::load_valid(directory, &[]).ok()?;
+    let name = TaskRequest::parse(variables, &[]).ok()?.identity.env_file_name();
+    let mut directories = conf_files::ipuof_directories(&conf).into_iter();
+    directories
+        .any(|directory| run_file::exists(&directory, &name))
+        .then_some(conf)
 }
 
 /// The hook whose file a task has found without variables. The file of another hook is that of a later start

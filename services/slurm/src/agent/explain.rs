@@ -1,12 +1,12 @@
 //! AdminComment of jobs that pend for IPUs.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use ipu_proxy_client::{ControllerStatus, PartitionDocument};
-use ipu_slurm::conf::ModelConf;
+use ipu_slurm::conf::{LicenseList, ModelConf};
 use ipu_slurm::text::{ADMIN_COMMENT_PREFIX, Holder, Shortage, admin_comment, may_replace, shortage};
-use ipu_slurm::{JobState, LicenseCounts, SlurmJob};
+use ipu_slurm::{JobState, LicenseCounts};
 
 use super::context::Context;
 use super::withhold::controller_of;
@@ -16,40 +16,65 @@ use crate::slurm_commands::{PendingJob, may_wait_for_licenses};
 
 /// Maximum number of jobs of a pass, by priority: each takes one or two calls to slurmctld.
 const MAX_JOBS: usize = 50;
+/// The licenses that waiting jobs of a higher priority get first.
+type Claims = BTreeMap<String, u32>;
+
 /// The beginning of a sentence about a wait, which is stale when the job pends for another reason.
 const WAIT_PREFIX: &str = "waits for ";
 
-/// The jobs whose AdminComment may be about a wait for IPUs; none before the first pass.
+/// The AdminComments about a wait for IPUs by job, as the last passes have left them; none before the first
+/// pass. A job that no longer waits has an empty one.
 #[derive(Debug, Default)]
-pub(super) struct ExplainedJobs(Option<BTreeSet<u32>>);
+pub(super) struct ExplainedJobs {
+    comments: Option<BTreeMap<u32, String>>,
+    /// The number of passes that still follow a change of the ledger.
+    passes_of_change: u8,
+}
 
 impl ExplainedJobs {
+    /// Notes a change of the ledger. The hook of a released partition may need longer than the next pass to
+    /// return the licenses.
+    pub(super) const fn follow_change(&mut self) {
+        self.passes_of_change = 2;
+    }
+
     /// Returns the jobs that may wait for licenses, and those that do so no longer. The first pass does not
     /// know which comments an earlier agent wrote.
-    fn split(&mut self, pending: &[PendingJob]) -> (Vec<u32>, Vec<u32>) {
-        let known = self.0.get_or_insert_with(|| {
-            let licensed = pending.iter().filter(|job| job.has_licenses);
-            licensed.map(|job| job.id).collect()
-        });
+    fn split<'a>(&mut self, pending: &'a [PendingJob]) -> (Vec<&'a PendingJob>, Vec<u32>) {
+        let is_first = self.comments.is_none();
+        let known = self.comments.get_or_insert_default();
         let waiting = pending.iter().filter(|job| job.may_wait);
-        let waiting: Vec<u32> = waiting.map(|job| job.id).take(MAX_JOBS).collect();
-        let others = known.iter().copied().filter(|id| !waiting.contains(id));
+        let waiting: Vec<&PendingJob> = waiting.take(MAX_JOBS).collect();
+        let licensed = pending.iter().filter(|job| is_first && !job.licenses.is_empty());
+        let others = known.keys().copied().chain(licensed.map(|job| job.id));
+        let others = others.filter(|id| waiting.iter().all(|job| job.id != *id));
         let others = others.take(MAX_JOBS).collect();
         (waiting, others)
     }
 
-    fn insert(&mut self, id: u32) {
-        self.0.get_or_insert_default().insert(id);
+    /// Returns whether the last pass has left this comment.
+    fn has(&self, id: u32, text: &str) -> bool {
+        self.comments
+            .as_ref()
+            .and_then(|known| known.get(&id))
+            .is_some_and(|known| known == text)
+    }
+
+    fn insert(&mut self, id: u32, text: String) {
+        self.comments.get_or_insert_default().insert(id, text);
     }
 
     fn remove(&mut self, id: u32) {
-        self.0.get_or_insert_default().remove(&id);
+        self.comments.get_or_insert_default().remove(&id);
     }
 }
 
 /// Writes AdminComment of the jobs that wait for IPUs, and removes it from those that do so no longer. A
-/// comment of an administrator is kept.
+/// comment of an administrator is kept. After a change of the ledger, an update makes slurmctld look for jobs
+/// if the licenses of one are available.
 pub(super) async fn explain(context: &Context, explained: &mut ExplainedJobs) -> Result<(), Failure> {
+    let follows_change = explained.passes_of_change > 0;
+    explained.passes_of_change = explained.passes_of_change.saturating_sub(1);
     let pending = context.slurm.pending_jobs().await?;
     let (waiting, others) = explained.split(&pending);
     let mut facts = None;
@@ -60,8 +85,32 @@ pub(super) async fn explain(context: &Context, explained: &mut ExplainedJobs) ->
             licenses: context.slurm.licenses().await?,
         });
     }
+    let (mut changed, mut overlooked) = (Vec::new(), None);
+    let mut claims = Claims::new();
+    for job in waiting {
+        let licenses = LicenseList::parse("Licenses", &job.licenses);
+        let claimed = claims.clone();
+        let wait = facts
+            .as_ref()
+            .map(|facts| facts.wait_of(context, &licenses, &claimed));
+        if wait == Some(Wait::Other) {
+            // It starts before the jobs behind it.
+            for license in licenses.items() {
+                let claim: &mut u32 = claims.entry(license.name().to_owned()).or_default();
+                *claim = claim.saturating_add(license.count());
+            }
+            if follows_change {
+                overlooked.get_or_insert(job.id);
+            }
+        }
+        let text = wait.and_then(Wait::into_comment);
+        if overlooked == Some(job.id) || !text.is_some_and(|text| explained.has(job.id, &text)) {
+            changed.push((job.id, claimed));
+        }
+    }
+    let others = others.into_iter().map(|id| (id, Claims::new()));
     let mut first_failure = None;
-    for id in waiting.into_iter().chain(others) {
+    for (id, claimed) in changed.into_iter().chain(others) {
         // A job that cannot be read costs the others nothing.
         let job = match context.slurm.job(id).await {
             Ok(Some(job)) if job.state == JobState::Pending && may_replace(job.admin_comment.as_deref()) => {
@@ -77,30 +126,33 @@ pub(super) async fn explain(context: &Context, explained: &mut ExplainedJobs) ->
                 continue;
             }
         };
+        let may_wait = may_wait_for_licenses(&job.reason);
         let wait = match &facts {
-            _ if !may_wait_for_licenses(&job.reason) => Wait::Other,
-            Some(facts) => facts.wait_of(context, &job),
+            _ if !may_wait => Wait::Other,
+            Some(facts) => facts.wait_of(context, &job.license_list(), &claimed),
             None => Wait::Unknown,
         };
-        let text = match wait {
-            Wait::Ipus(sentence) => admin_comment(&sentence),
-            Wait::Unknown => continue,
-            Wait::Other if job.admin_comment.as_deref().is_some_and(is_about_wait) => String::new(),
-            Wait::Other => {
-                explained.remove(id);
+        let Some(text) = wait.into_comment() else {
+            continue;
+        };
+        let present = job.admin_comment.as_deref();
+        let is_stale = present.is_some_and(is_about_wait);
+        let new = match present {
+            Some(kept) if text.is_empty() && !is_stale => kept,
+            _ => &text,
+        };
+        if present.unwrap_or_default() != new || overlooked == Some(id) {
+            if let Some(address) = job.scontrol_id()
+                && let Err(error) = context.slurm.set_admin_comment(&address, new).await
+            {
+                first_failure.get_or_insert(error);
                 continue;
             }
-        };
-        explained.insert(id);
-        if job.admin_comment.as_ref() == Some(&text) {
+        } else if !may_wait {
+            explained.remove(id);
             continue;
         }
-        let Some(address) = job.scontrol_id() else {
-            continue;
-        };
-        if let Err(error) = context.slurm.set_admin_comment(&address, &text).await {
-            first_failure.get_or_insert(error);
-        }
+        explained.insert(id, text);
     }
     first_failure.map_or(Ok(()), |error| Err(error.into()))
 }
@@ -122,6 +174,17 @@ enum Wait {
     Unknown,
 }
 
+impl Wait {
+    /// Returns AdminComment, which is empty for another wait; none if it stays as it is.
+    fn into_comment(self) -> Option<String> {
+        match self {
+            Self::Ipus(sentence) => Some(admin_comment(&sentence)),
+            Self::Other => Some(String::new()),
+            Self::Unknown => None,
+        }
+    }
+}
+
 /// The facts of a pass.
 struct Facts {
     controllers: Vec<ControllerStatus>,
@@ -130,9 +193,8 @@ struct Facts {
 }
 
 impl Facts {
-    /// Returns what a job that may wait for licenses waits for.
-    fn wait_of(&self, context: &Context, job: &SlurmJob) -> Wait {
-        let licenses = job.license_list();
+    /// Returns what a job with these licenses that may wait for them waits for, behind jobs with `claims`.
+    fn wait_of(&self, context: &Context, licenses: &LicenseList, claims: &Claims) -> Wait {
         let mut models = licenses
             .items()
             .iter()
@@ -146,7 +208,8 @@ impl Facts {
         };
         let counts = self.licenses.iter().find(|counts| counts.name == license.name());
         let largest = status.largest_block.unwrap_or(0);
-        match usable(license.count(), counts, free, largest) {
+        let claimed = claims.get(license.name()).copied().unwrap_or_default();
+        match usable(license.count(), counts, claimed, (free, largest)) {
             Some((free, largest)) => Wait::Ipus(shortage(&Shortage {
                 model: license.name().to_owned(),
                 ipus: license.count(),
@@ -159,14 +222,22 @@ impl Facts {
     }
 }
 
-/// Returns the free IPUs and the largest partition that a job can get, which are limited by the licenses: a
-/// job that starts has licenses before IPUs. None for a job whose license is available, so that it waits for
-/// something else.
-fn usable(ipus: u32, counts: Option<&LicenseCounts>, free: u32, largest: u32) -> Option<(u32, u32)> {
+/// Returns the free IPUs and the largest partition that a job can get, which are limited by the licenses that
+/// jobs before it leave: a job that starts has licenses before IPUs. None for a job whose license is
+/// available, so that it waits for something else.
+fn usable(
+    ipus: u32,
+    counts: Option<&LicenseCounts>,
+    claimed: u32,
+    (free, largest): (u32, u32),
+) -> Option<(u32, u32)> {
     let Some(counts) = counts else {
         return Some((free, largest));
     };
-    let available = counts.free.saturating_sub(counts.reserved);
+    let available = counts
+        .free
+        .saturating_sub(counts.reserved)
+        .saturating_sub(claimed);
     (available < ipus).then(|| (free.min(available), largest.min(available)))
 }
 
@@ -190,12 +261,17 @@ fn holders(model: &ModelConf, partitions: &[PartitionDocument]) -> Vec<Holder> {
 mod tests {
     use super::*;
 
-    fn pending(id: u32, may_wait: bool, has_licenses: bool) -> PendingJob {
+    fn pending(id: u32, may_wait: bool, licenses: &str) -> PendingJob {
         PendingJob {
             id,
             may_wait,
-            has_licenses,
+            licenses: licenses.to_owned(),
         }
+    }
+
+    fn split(explained: &mut ExplainedJobs, pending: &[PendingJob]) -> (Vec<u32>, Vec<u32>) {
+        let (waiting, others) = explained.split(pending);
+        (waiting.iter().map(|job| job.id).collect(), others)
     }
 
     #[test]
@@ -203,17 +279,18 @@ mod tests {
         let mut explained = ExplainedJobs::default();
         // An earlier agent may have written the comment of job 2.
         let first = [
-            pending(1, true, true),
-            pending(2, false, true),
-            pending(3, false, false),
+            pending(1, true, "pod64:4"),
+            pending(2, false, "pod64:4"),
+            pending(3, false, ""),
         ];
-        assert_eq!(explained.split(&first), (vec![1], vec![2]));
-        explained.insert(1);
+        assert_eq!(split(&mut explained, &first), (vec![1], vec![2]));
+        explained.insert(1, "vipu: waits for Ada".into());
+        assert!(explained.has(1, "vipu: waits for Ada") && !explained.has(1, ""));
         explained.remove(2);
-        let second = [pending(1, false, true), pending(4, false, true)];
-        assert_eq!(explained.split(&second), (vec![], vec![1]));
+        let second = [pending(1, false, "pod64:4"), pending(4, false, "pod64:4")];
+        assert_eq!(split(&mut explained, &second), (vec![], vec![1]));
         explained.remove(1);
-        assert_eq!(explained.split(&second), (vec![], vec![]));
+        assert_eq!(split(&mut explained, &second), (vec![], vec![]));
     }
 
     #[test]
@@ -230,9 +307,12 @@ mod tests {
     fn the_licenses_limit_what_a_job_can_get() {
         let line = "LicenseName=pod64 Total=64 Used=32 Free=32 Reserved=24 Remote=no";
         let counts = LicenseCounts::parse_list(line);
-        let usable = |ipus| usable(ipus, counts.first(), 40, 32);
+        let usable_behind = |ipus, claimed| usable(ipus, counts.first(), claimed, (40, 32));
+        let usable = |ipus| usable_behind(ipus, 0);
         assert_eq!(usable(16), Some((8, 8)));
         assert_eq!(usable(8), None, "it waits for something else");
-        assert_eq!(super::usable(8, None, 40, 32), Some((40, 32)));
+        assert_eq!(usable_behind(4, 4), None);
+        assert_eq!(usable_behind(8, 4), Some((4, 4)), "a job before it gets 4");
+        assert_eq!(super::usable(8, None, 0, (40, 32)), Some((40, 32)));
     }
 }

@@ -7,9 +7,13 @@ use ipu_slurm::{LicenseCounts, Reservation, reservation_command, withheld};
 use super::context::{Context, now};
 use crate::failure::Failure;
 use crate::report;
+use crate::slurm_commands::SlurmError;
 
 #[cfg(test)]
 mod two_models;
+
+/// The message of `scontrol` for a reservation that does not exist.
+const UNKNOWN_RESERVATION: &str = "Requested reservation is invalid";
 
 /// Updates the reservation of each model. Returns a line for each change.
 ///
@@ -72,8 +76,14 @@ async fn update(
         return Ok(false);
     };
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    context.slurm.scontrol(&arguments).await?;
-    Ok(true)
+    match context.slurm.scontrol(&arguments).await {
+        Ok(()) => Ok(true),
+        // Another agent, or `gc` beside the agent, has deleted it.
+        Err(SlurmError::Failed { message, .. }) if wanted == 0 && message.contains(UNKNOWN_RESERVATION) => {
+            Ok(false)
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Returns how many of the IPUs that this cluster holds belong to licenses of jobs. The host map, and a run

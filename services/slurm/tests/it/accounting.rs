@@ -1,6 +1,6 @@
 //! IPUs in Slurm's accounting: a real slurmdbd, a limit of a QOS, and reports.
 
-use ipu_test_slurm::{BedOptions, Daemon};
+use ipu_test_slurm::{BED, BedOptions, Daemon, slurm_version};
 
 use crate::cluster::Cluster;
 
@@ -69,6 +69,59 @@ fn sacct_shows_the_ipus_of_a_job_and_a_limit_of_a_qos_holds() {
             line.starts_with("CANCELLED") && line.contains("|ml|") && line.contains(&tres)
         });
     }
+    cluster.assert_nothing_left();
+}
+
+#[test]
+fn a_job_of_a_higher_qos_takes_the_ipus_of_another_one_from_24_11_on() {
+    let name = "a_job_of_a_higher_qos_takes_the_ipus_of_another_one_from_24_11_on";
+    let mut options = BedOptions::new()
+        .accounting()
+        .line("PreemptType=preempt/qos")
+        .line("PreemptMode=REQUEUE");
+    let frees_licenses = slurm_version().is_ok_and(|version| version >= 2411);
+    if frees_licenses {
+        options = options.line("PreemptParameters=reclaim_licenses");
+    }
+    let Some(cluster) = Cluster::start_with(name, 60, "", options) else {
+        return;
+    };
+    manage(&cluster, &["add", "qos", "high", "Preempt=normal"]);
+    add_user(&cluster);
+    let user = ["modify", "user", "daemon", "set", "QOS=normal,high"];
+    manage(&cluster, &user);
+    let script = "echo started; env | grep PARTITION_ID; exec tail -f /dev/null";
+    let first = cluster.submit(&["--licenses=pod64:64"], script);
+    let first_id = cluster.wait_for_line(&first, "IPUOF_VIPU_API_PARTITION_ID=");
+    let mut second = String::new();
+    cluster.bed.wait_until("slurmctld knows the QOS of the user", || {
+        let mut sbatch = cluster.bed.command_as("daemon", "sbatch");
+        sbatch.args(["--parsable", "--qos=high", "--licenses=pod64:16"]);
+        sbatch.args(["-o", &format!("{BED}/work/%j.out"), "--wrap", script]);
+        let output = sbatch.output().unwrap();
+        second = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+        output.status.success()
+    });
+    if frees_licenses {
+        let second_id = cluster.wait_for_line(&second, "IPUOF_VIPU_API_PARTITION_ID=");
+        assert_ne!(first_id, second_id);
+        let state = cluster.job_value(&first, "JobState");
+        assert!(state.starts_with("PENDING"), "{state}");
+        let ids: Vec<_> = cluster.ledger().iter().map(|entry| entry["id"].clone()).collect();
+        assert_eq!(ids, [second_id]);
+    } else {
+        // The documented limit.
+        cluster.bed.wait_until("the second job pends for licenses", || {
+            let state = cluster.job_value(&second, "JobState");
+            state.starts_with("PENDING Reason=Licenses")
+        });
+        assert!(cluster.job_value(&first, "JobState").starts_with("RUNNING"));
+    }
+    cluster.bed.succeed("scancel", &[&first, &second]);
+    cluster
+        .bed
+        .wait_until("no job is left", || cluster.bed.job_ids().is_empty());
+    cluster.wait_for_removed_files();
     cluster.assert_nothing_left();
 }
 

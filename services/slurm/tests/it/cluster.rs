@@ -223,8 +223,14 @@ impl Cluster {
 
     /// Submits a batch job of an ordinary user and returns its id. Its output goes to `work/<id>.out`.
     pub(crate) fn submit(&self, options: &[&str], script: &str) -> String {
-        let mut sbatch = self.bed.command_as("daemon", "sbatch");
-        sbatch.args(["--parsable", "-o", &format!("{BED}/work/%j.out")]);
+        self.submit_with(&[], options, script)
+    }
+
+    /// Submits a batch job from an environment with these `NAME=value`.
+    pub(crate) fn submit_with(&self, variables: &[String], options: &[&str], script: &str) -> String {
+        let mut sbatch = self.bed.command_as("daemon", "env");
+        sbatch.args(variables);
+        sbatch.args(["sbatch", "--parsable", "-o", &format!("{BED}/work/%j.out")]);
         let output = sbatch.args(options).args(["--wrap", script]).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap().trim().to_owned()

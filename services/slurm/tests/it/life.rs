@@ -86,10 +86,11 @@ fn a_task_does_not_inherit_the_variables_of_a_login_shell() {
         "IPUOF_VIPU_API_PARTITION_ID",
         "IPUOF_VIPU_API_ANY",
     ];
-    let export = format!("--export=ALL,{}=mine", inherited.join("=mine,"));
+    // Slurm 26.05 fetches the environment of a login for `--export=ALL,NAME=value`.
+    let variables = inherited.map(|name| format!("{name}=mine"));
     for (licenses, has_ipus) in [(None, false), (Some("--licenses=pod64:4"), true)] {
-        let options: Vec<&str> = [export.as_str()].into_iter().chain(licenses).collect();
-        let job = cluster.submit(&options, "env | grep ^IPUOF_; echo started");
+        let options: Vec<&str> = licenses.into_iter().collect();
+        let job = cluster.submit_with(&variables, &options, "env | grep ^IPUOF_; echo started");
         cluster.wait_for_line(&job, "started");
         let output = cluster.output(&job);
         assert!(!output.contains("=mine"), "{output}");

@@ -201,6 +201,35 @@ fn mistakes_of_the_configuration_stop_jobs_with_ipus_only() {
 }
 
 #[test]
+fn a_mistake_in_the_file_of_a_model_stops_its_jobs_only() {
+    let name = "a_mistake_in_the_file_of_a_model_stops_its_jobs_only";
+    let Some(cluster) = Cluster::start(name, 60) else {
+        return;
+    };
+    let other = cluster.bed.directory().join("etc/other.conf");
+    fs::write(
+        &other,
+        format!("ApiHost=127.0.0.1\nApiPort=80 91\nIpuofDir={BED}/ipuof\n"),
+    )
+    .unwrap();
+    let job = cluster.submit(&["--licenses=pod64:4"], "env | grep PARTITION_ID; srun echo step");
+    cluster.wait_for_line(&job, "IPUOF_VIPU_API_PARTITION_ID=p-slurm-");
+    cluster.wait_for_line(&job, "step");
+    cluster.wait_for_end(&job);
+    // No agent runs.
+    cluster
+        .bed
+        .wait_until("the partition is released", || cluster.ledger().is_empty());
+    assert_eq!(srun(&cluster, &[]).stdout, "started\n");
+    let refused = srun(&cluster, &["--licenses=other:1"]);
+    assert!(
+        refused.stderr.contains("other.conf:2:11: ApiPort = 80 91: "),
+        "{refused:?}"
+    );
+    cluster.assert_nothing_left();
+}
+
+#[test]
 fn a_read_only_directory_keeps_no_ipus_and_stops_no_job_without_ipus() {
     let name = "a_read_only_directory_keeps_no_ipus_and_stops_no_job_without_ipus";
     let Some(cluster) = Cluster::start(name, 60) else {

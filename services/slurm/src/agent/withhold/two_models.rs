@@ -1,11 +1,14 @@
 //! Reservations of several models.
 
+use std::path::Path;
+
 use ipu_core::Namespace;
 use ipu_slurm::conf::ConfFiles;
 use serde_json::json;
 
 use super::super::context::Context;
 use super::withhold;
+use crate::failure::Failure;
 use crate::fake_slurm::fake_slurm;
 use crate::scripted_proxy::{Response, ScriptedProxy};
 
@@ -16,8 +19,42 @@ case "$*" in
   for name in a b c; do echo "LicenseName=$name Total=64 Used=0 Free=64 Reserved=0 Remote=no"; done;;
 "-o show reservation") cat reservations;;
 *ipu_b*) echo "slurm_update error: Access denied" >&2; exit 1;;
+"delete "*) echo "delete_reservation ${2}: Requested reservation is invalid" >&2; exit 1;;
 *) echo "$*" >>changes;;
 esac"#;
+
+/// Updates the reservations of models that have as many free IPUs, with these present reservations.
+async fn withhold_with(
+    directory: &Path,
+    models: &'static [&'static str],
+    free: u32,
+    reservations: &str,
+) -> Result<Vec<String>, Failure> {
+    std::fs::write(directory.join("reservations"), reservations).unwrap();
+    let controllers: Vec<_> = models
+        .iter()
+        .map(|name| {
+            json!({"name": format!("{name}:8090"), "available": true, "draining": false,
+                          "free": free, "failuresInARow": 0})
+        })
+        .collect();
+    let server = ScriptedProxy::start(move |request| match request {
+        "GET /v1/controllers" => Response::ok(&json!({"controllers": controllers})),
+        _ => Response::ok(&json!({"partitions": []})),
+    });
+    let files: Vec<(&str, String)> = models
+        .iter()
+        .map(|name| (*name, format!("ApiHost={name}\nApiPort=8090\nIpuofDir=/d\n")))
+        .collect();
+    let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (*name, text.as_str())).collect();
+    let context = Context {
+        conf: ConfFiles::parse(("vipu.conf", ""), &files).unwrap(),
+        slurm: fake_slurm(directory, &[("scontrol", SCONTROL)]),
+        proxy: server.client(),
+        cluster: Namespace::new("testbed").unwrap(),
+    };
+    withhold(&context).await
+}
 
 #[tokio::test]
 async fn a_reservation_that_cannot_change_keeps_no_other_model_from_its_own() {
@@ -25,26 +62,10 @@ async fn a_reservation_that_cannot_change_keeps_no_other_model_from_its_own() {
     let path = directory.path();
     // A reservation of the site has the name of that of the model `a`.
     let foreign = "ReservationName=ipu_a StartTime=1 EndTime=2 Nodes=n1 Licenses=(null)\n";
-    std::fs::write(path.join("reservations"), foreign).unwrap();
-    let controllers: Vec<_> = ["a", "b", "c"]
-        .map(|name| {
-            json!({"name": format!("{name}:8090"), "available": true, "draining": false,
-                          "free": 16, "failuresInARow": 0})
-        })
-        .into();
-    let server = ScriptedProxy::start(move |request| match request {
-        "GET /v1/controllers" => Response::ok(&json!({"controllers": controllers})),
-        _ => Response::ok(&json!({"partitions": []})),
-    });
-    let models = ["a", "b", "c"].map(|name| (name, format!("ApiHost={name}\nApiPort=8090\nIpuofDir=/d\n")));
-    let models: Vec<(&str, &str)> = models.iter().map(|(name, text)| (*name, text.as_str())).collect();
-    let context = Context {
-        conf: ConfFiles::parse(("vipu.conf", ""), &models).unwrap(),
-        slurm: fake_slurm(path, &[("scontrol", SCONTROL)]),
-        proxy: server.client(),
-        cluster: Namespace::new("testbed").unwrap(),
-    };
-    let problem = withhold(&context).await.unwrap_err().0;
+    let problem = withhold_with(path, &["a", "b", "c"], 16, foreign)
+        .await
+        .unwrap_err()
+        .0;
     assert!(problem.contains("ipu_a"), "{problem}");
     assert!(problem.contains("Access denied"), "{problem}");
     let changes = std::fs::read_to_string(path.join("changes")).unwrap();
@@ -52,4 +73,12 @@ async fn a_reservation_that_cannot_change_keeps_no_other_model_from_its_own() {
         changes.starts_with("create reservation ReservationName=ipu_c Licenses=c:48 "),
         "{changes}"
     );
+}
+
+#[tokio::test]
+async fn a_reservation_that_another_agent_has_deleted_is_no_problem() {
+    let directory = tempfile::tempdir().unwrap();
+    let own = "ReservationName=ipu_a StartTime=1 EndTime=2 Nodes=(null) Licenses=a:48\n";
+    let lines = withhold_with(directory.path(), &["a"], 64, own).await.unwrap();
+    assert!(lines.is_empty(), "{lines:?}");
 }
