@@ -526,6 +526,13 @@ impl Allocator {
         self.inner.shared.get(id)
     }
 
+    /// Returns the number of the published state, and its changes: each time, a [`view`](Self::view) may
+    /// differ in entries, cordons, policy or controllers.
+    #[must_use]
+    pub fn published(&self) -> watch::Receiver<u64> {
+        self.inner.shared.generation()
+    }
+
     /// Subscribes to every change from now on, once and in order. Subscribe first and take a view afterwards,
     /// so that no change is missed. A receiver that lags by more than 4,096 changes gets `Lagged`: take a
     /// view again.

@@ -16,7 +16,8 @@ use crate::clock::Clock;
 use crate::liveness::Liveness;
 
 /// A lease: its holder is alive until the lease expires, and longer if it was renewed. The text form is the
-/// value of [`ipu_core::allocator::Request::holder`]: `lease:<seconds>:<milliseconds since 1970 when it expires>`.
+/// value of [`ipu_core::allocator::Request::holder`]: `lease:<seconds>:<milliseconds since 1970 when it
+/// expires>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     seconds: u32,

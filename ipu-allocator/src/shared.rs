@@ -61,6 +61,8 @@ pub(crate) struct Shared {
     /// Waiters for a change of one partition, with the requests of its id that ended.
     waiters: Mutex<HashMap<PartitionId, watch::Sender<EndedRequests>>>,
     finished: Mutex<Vec<oneshot::Sender<()>>>,
+    /// Number of the published state.
+    generation: watch::Sender<u64>,
     leading: watch::Sender<bool>,
     compared: watch::Sender<bool>,
     open_error: Mutex<Option<Arc<StoreError>>>,
@@ -89,6 +91,7 @@ impl Shared {
             changes: broadcast::Sender::new(HISTORY_LEN),
             waiters: Mutex::default(),
             finished: Mutex::default(),
+            generation: watch::Sender::new(0),
             leading: watch::Sender::new(false),
             compared: watch::Sender::new(false),
             open_error: Mutex::default(),
@@ -184,6 +187,7 @@ impl Shared {
         published.state = state.clone();
         published.hardware = hardware.clone();
         published.policy = Arc::clone(policy);
+        self.generation.send_replace(published.generation);
     }
 
     /// Publishes a committed batch.
@@ -203,6 +207,7 @@ impl Shared {
             changes.iter().for_each(|change| published.state.apply(change));
             published.hardware = hardware.clone();
             published.policy = Arc::clone(policy);
+            self.generation.send_replace(published.generation);
             for (id, from) in undo {
                 let to = state.get(id).cloned();
                 if *from != to {
@@ -291,6 +296,10 @@ impl Shared {
             .entry(id.clone())
             .or_insert_with(|| watch::Sender::new(EndedRequests::new()))
             .subscribe()
+    }
+
+    pub(crate) fn generation(&self) -> watch::Receiver<u64> {
+        self.generation.subscribe()
     }
 
     pub(crate) fn changes(&self) -> broadcast::Receiver<EntryChange> {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use ipu_core::allocator::{
-    CapacityBySize, DryRun, Entry, FreeCapacity, Hardware, Phase, Policy, QueueStatus, State, Stats,
-    evaluate_queue,
+    CapacityBySize, ControllerMap, DryRun, Entry, FreeCapacity, Hardware, Phase, Policy, QueueStatus,
+    QuotaUsage, State, Stats, evaluate_queue,
 };
 use ipu_core::hardware::PartitionSpec;
 use ipu_core::job::PartitionFacts;
@@ -104,6 +104,18 @@ impl View {
     #[must_use]
     pub fn capacity_by_size(&self) -> Vec<(ControllerName, Result<CapacityBySize, Reason>)> {
         self.state.capacity_by_size(&self.hardware)
+    }
+
+    /// Returns every IPU with its holder and cordons.
+    #[must_use]
+    pub fn map(&self) -> Vec<ControllerMap> {
+        self.state.map(&self.hardware)
+    }
+
+    /// Returns the use of each quota.
+    #[must_use]
+    pub fn quota_usage(&self) -> Vec<QuotaUsage> {
+        self.state.quota_usage(&self.policy)
     }
 
     /// Returns the statistics of the whole system.

@@ -88,4 +88,6 @@ pub use self::step::{
 pub use self::usage::{HoldEnd, UsageRecord};
 pub use self::views::dry_run::DryRun;
 pub use self::views::free_capacity::{CapacityBySize, FreeCapacity, SizeFit};
+pub use self::views::map::{ControllerMap, IpuRun, LinkDomainMap, MachineMap};
+pub use self::views::quota_usage::QuotaUsage;
 pub use self::views::stats::Stats;

@@ -6,6 +6,7 @@ mod controller;
 mod cordon;
 mod event;
 mod ipuof;
+mod map;
 mod owner;
 mod partition;
 mod problem;
@@ -20,8 +21,12 @@ pub use capacity::{
 };
 pub use controller::{ControllerDocument, ControllerList, ControllerStatus, FitDocument, MachineDocument};
 pub use cordon::{CordonDocument, CordonList, CordonRequest, CordonedDocument, UncordonedDocument};
-pub use event::ChangeDocument;
+pub use event::{ChangeDocument, Subject};
 pub use ipuof::{IpuofConfigDocument, IpuofFileDocument};
+pub use map::{
+    ControllerHealth, ControllerMapDocument, LinkDomainDocument, MachineMapDocument, MapDocument,
+    QuotaDocument, RunDocument,
+};
 pub use owner::OwnerDocument;
 pub use partition::{
     BlockerDocument, DeletedDocument, HoldState, PartitionDocument, PartitionList, PreemptionDocument,

@@ -5,6 +5,8 @@ mod documents;
 mod exit_code;
 mod table;
 pub mod time;
+#[cfg(feature = "top")]
+pub mod top;
 
 pub use self::cordon::{CordonSelector, CordonSelectorError, DrainedCordon, cordoned_text, uncordoned_text};
 pub use self::documents::{

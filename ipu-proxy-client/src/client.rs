@@ -34,8 +34,8 @@ use self::transport::Transport;
 use crate::api::{
     AllocationPartitions, CapacityQuery, ControllerList, CordonList, CordonRequest, CordonedDocument,
     DeletedDocument, DryRunRequest, DryRunResponse, Fit, Heartbeat, IpuofConfigDocument, LeaseDocument,
-    OwnerDocument, PartitionDocument, PartitionList, PutPartition, Readiness, ReadyDocument, RecordList,
-    RepairDocument, ResetPartition, Stats, UncordonedDocument, WaitingList,
+    MapDocument, OwnerDocument, PartitionDocument, PartitionList, PutPartition, Readiness, ReadyDocument,
+    RecordList, RepairDocument, ResetPartition, Stats, UncordonedDocument, WaitingList,
 };
 
 /// Maximum wait of one request at the proxy. Longer waits take several requests.
@@ -281,6 +281,15 @@ impl ProxyClient {
     /// [`ClientError`].
     pub async fn controllers(&self) -> Result<ControllerList, ClientError> {
         self.get("/v1/controllers").await
+    }
+
+    /// Returns every IPU with its holder and cordons, and the quotas.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`].
+    pub async fn map(&self) -> Result<MapDocument, ClientError> {
+        self.get("/v1/map").await
     }
 
     /// Evaluates which partitions would fit side by side. Records nothing.

@@ -41,6 +41,7 @@
 //!   documents only.
 //! - `tls` (default): `https` and client certificates.
 //! - `cli`: the documents as tables, and the arguments of `ipuctl` and `kubectl ipu`.
+//! - `top`: the view of both programs on a terminal.
 
 mod api;
 #[cfg(feature = "cli")]
@@ -50,13 +51,15 @@ mod client;
 mod system_clock;
 
 pub use api::{
-    AllocationPartitions, BlockerDocument, CapacityQuery, ChangeDocument, ControllerDocument, ControllerList,
-    ControllerReason, ControllerStatus, CordonDocument, CordonList, CordonRequest, CordonedDocument,
-    DeletedDocument, DryRunRequest, DryRunResponse, DryRunResult, Fit, FitDocument, Heartbeat, HoldState,
-    IpuofConfigDocument, IpuofFileDocument, LeaseDocument, MachineDocument, OwnerDocument, PartitionDocument,
-    PartitionList, PreemptionDocument, ProblemDocument, PutPartition, Readiness, ReadyDocument,
-    RecordDocument, RecordList, RepairAction, RepairDocument, ResetPartition, Stats, UnavailableController,
-    UncordonedDocument, UnfinishedRepair, UnrecordedPartition, Usage, WaitingDocument, WaitingList,
+    AllocationPartitions, BlockerDocument, CapacityQuery, ChangeDocument, ControllerDocument,
+    ControllerHealth, ControllerList, ControllerMapDocument, ControllerReason, ControllerStatus,
+    CordonDocument, CordonList, CordonRequest, CordonedDocument, DeletedDocument, DryRunRequest,
+    DryRunResponse, DryRunResult, Fit, FitDocument, Heartbeat, HoldState, IpuofConfigDocument,
+    IpuofFileDocument, LeaseDocument, LinkDomainDocument, MachineDocument, MachineMapDocument, MapDocument,
+    OwnerDocument, PartitionDocument, PartitionList, PreemptionDocument, ProblemDocument, PutPartition,
+    QuotaDocument, Readiness, ReadyDocument, RecordDocument, RecordList, RepairAction, RepairDocument,
+    ResetPartition, RunDocument, Stats, Subject, UnavailableController, UncordonedDocument, UnfinishedRepair,
+    UnrecordedPartition, Usage, WaitingDocument, WaitingList,
 };
 #[cfg(feature = "tls")]
 pub use client::{ClientCertificate, TlsFiles};

@@ -4,9 +4,11 @@
 //! broken rule and, where there is one, the smallest failing case. The checks, in the order in which a system
 //! is built:
 //!
-//! 1. [`check_policy`] compares every decision of a [`PlacementPolicy`](ipu_core::placement::PlacementPolicy) with brute
+//! 1. [`check_policy`] compares every decision of a [`PlacementPolicy`](ipu_core::placement::PlacementPolicy)
+//! with brute
 //!    force ([`ReferenceInventory`]); [`score_policy`] measures the policy on a [`Trace`] of jobs.
-//! 2. [`check_plan`](ipu_core::job::check_plan) of `ipu-core` checks plans of your own rules, over the jobs and
+//! 2. [`check_plan`](ipu_core::job::check_plan) of `ipu-core` checks plans of your own rules, over the jobs
+//! and
 //!    observations of [`strategies`].
 //! 3. [`store_suite`] tests a [`Store`](ipu_allocator::Store).
 //! 4. [`controller_suite`] tests a [`VipuController`](ipu_vipu_client::VipuController), with concurrent calls

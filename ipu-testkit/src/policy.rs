@@ -36,9 +36,10 @@ const MAX_SHRINKS: u32 = 4_000;
 
 /// Checks all properties of the placement policy `P` and returns the coverage.
 ///
-/// The check calls the policy through [`place`](ipu_core::placement::place) in a few hundred random cases and inventory
-/// histories. It compares every result with brute force ([`ReferenceInventory`]). See [`PolicyProperty`] for
-/// the properties. The cases are the same in every run; `IPU_POLICY_CASES` sets their number,
+/// The check calls the policy through [`place`](ipu_core::placement::place) in a few hundred random cases and
+/// inventory histories. It compares every result with brute force ([`ReferenceInventory`]). See
+/// [`PolicyProperty`] for the properties. The cases are the same in every run; `IPU_POLICY_CASES` sets their
+/// number,
 /// `IPU_POLICY_SEED` their seed.
 ///
 /// ```

@@ -1,4 +1,4 @@
-//! The calls of V-IPU as proto3 canonical JSON over HTTP, without an HTTP client. `request` and `reply` are pure.
+//! The calls of V-IPU as proto3 canonical JSON over HTTP, without an HTTP client.
 
 mod reply;
 mod request;

@@ -240,8 +240,8 @@ impl InFlight {
         }
     }
 
-    /// Records the reply to the running call for `id`. Returns the answer that [`step`](crate::allocator::step) has to
-    /// handle, if the reply is more than progress.
+    /// Records the reply to the running call for `id`. Returns the answer that
+    /// [`step`](crate::allocator::step) has to handle, if the reply is more than progress.
     pub fn finish(&mut self, id: &PartitionId, reply: Reply, now: BootTime) -> Option<Answer> {
         let times = self.times;
         let flight = self.flights.get_mut(id)?;

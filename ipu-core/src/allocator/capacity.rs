@@ -17,18 +17,25 @@ use serde::{Deserialize, Serialize};
 use crate::ids::ClusterId;
 use crate::ids::{AgentId, AllocationId, ControllerName, CordonOwner, PartitionId};
 pub use inventory_capacity::InventoryCapacity;
+pub(crate) use inventory_capacity::cordoned_ipus;
 pub use machines::{MachinesError, PlacementConstraint};
 
+use crate::hardware::inventory::Inventory;
 use crate::hardware::partition::{IpuPlace, Partition, PartitionSpec};
 use crate::reason::{Reason, ReasonCode};
 use crate::units::Timestamp;
 
 /// The capacity of one controller, with everything that holds a part of it. The ledger works on a copy
-/// ([`boxed_clone`](Self::boxed_clone)) and reserves IPUs for partitions that it records and the controller does not list
-/// yet.
+/// ([`boxed_clone`](Self::boxed_clone)) and reserves IPUs for partitions that it records and the controller
+/// does not list yet.
 pub trait Capacity: Send + Sync {
     /// Returns a copy for hypothetical placements.
     fn boxed_clone(&self) -> Box<dyn Capacity>;
+
+    /// Returns the hardware with its holders; none if it is not known.
+    fn inventory(&self) -> Option<&Inventory> {
+        None
+    }
 
     /// Returns the number of free IPUs.
     fn free(&self) -> u32;

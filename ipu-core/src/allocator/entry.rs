@@ -182,7 +182,8 @@ impl fmt::Display for Phase {
     }
 }
 
-/// The record of one partition or queued request. Only [`step`](crate::allocator::step) creates and changes entries.
+/// The record of one partition or queued request. Only [`step`](crate::allocator::step) creates and changes
+/// entries.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]

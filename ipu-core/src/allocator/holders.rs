@@ -278,7 +278,7 @@ pub(crate) fn capacities<'a>(state: &'a State, hardware: &Hardware) -> Vec<Contr
 }
 
 /// Returns the cordons of a controller, also those under a second name of it.
-fn cordons_of<'s>(
+pub(crate) fn cordons_of<'s>(
     state: &'s State,
     hardware: &Hardware,
     name: &ControllerName,

@@ -46,11 +46,11 @@ pub type Quotas = BTreeMap<QuotaSubject, Quota>;
 /// Current use of each subject with a quota.
 pub(crate) struct QuotaUse<'a> {
     quotas: &'a Quotas,
-    used: BTreeMap<&'a QuotaSubject, QuotaUsage>,
+    used: BTreeMap<&'a QuotaSubject, HeldBySubject>,
 }
 
 #[derive(Clone, Default)]
-struct QuotaUsage {
+struct HeldBySubject {
     ipus: u32,
     holders: Vec<PartitionId>,
 }
@@ -98,6 +98,11 @@ impl<'a> QuotaUse<'a> {
                 requested,
             })
         })
+    }
+
+    /// Returns the IPUs that `subject` holds.
+    pub(crate) fn ipus(&self, subject: &QuotaSubject) -> u32 {
+        self.used.get(subject).map_or(0, |used| used.ipus)
     }
 
     /// Returns the partitions that use up the quota of `subject`.

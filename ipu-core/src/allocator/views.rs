@@ -2,4 +2,6 @@
 
 pub(crate) mod dry_run;
 pub(crate) mod free_capacity;
+pub(crate) mod map;
+pub(crate) mod quota_usage;
 pub(crate) mod stats;

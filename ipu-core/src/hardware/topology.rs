@@ -219,6 +219,15 @@ impl Topology {
         domain.machines.get(usize::from(address.ipu / 4))?.as_ref()
     }
 
+    /// Iterates over the agents of a link domain in the order of their IPUs.
+    pub(crate) fn link_domain_agents(&self, link_domain: u32) -> impl Iterator<Item = &AgentId> {
+        let home = self.cluster_of(link_domain);
+        let domain = home.and_then(|(cluster, number)| cluster.link_domains.get(number as usize));
+        domain
+            .into_iter()
+            .flat_map(|domain| domain.machines.iter().flatten())
+    }
+
     /// Returns the IPUs of one machine; none if there is no such agent.
     #[must_use]
     pub fn agent_ipus(&self, agent: &AgentId) -> Option<[IpuAddress; 4]> {

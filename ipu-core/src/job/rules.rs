@@ -1,6 +1,6 @@
 //! The life-cycle rules, one per file. Each rule is a pure function `decide` of a few facts and is
-//! independent of the others. Only [`plan`](crate::job::plan()) combines them. `docs/rules.md` is generated from
-//! their headers.
+//! independent of the others. Only [`plan`](crate::job::plan()) combines them. `docs/rules.md` is generated
+//! from their headers.
 
 pub(crate) mod backoff;
 pub(crate) mod cleanup;

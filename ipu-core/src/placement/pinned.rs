@@ -4,8 +4,8 @@ use super::{PlacementPolicy, PlacementRequest};
 use crate::hardware::inventory::{Block, BlockError, InventoryView};
 use crate::hardware::topology::IpuAddress;
 
-/// Chooses exactly the given IPUs. If they are not a legal partition, or not free, [`place`](crate::placement::place)
-/// reports the rule that they break.
+/// Chooses exactly the given IPUs. If they are not a legal partition, or not free,
+/// [`place`](crate::placement::place) reports the rule that they break.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pinned {
     block: Block,

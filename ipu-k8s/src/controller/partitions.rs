@@ -169,6 +169,7 @@ impl Partitions {
                 let removed: Vec<_> = removed.map(|(_, document)| document).collect();
                 all.into_values().chain(removed).collect()
             }
+            EventKind::Subject(_) => Vec::new(),
             EventKind::Change(change) => {
                 let Some(listed) = listed.as_mut() else {
                     return Vec::new();

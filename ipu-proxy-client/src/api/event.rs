@@ -5,6 +5,33 @@ use serde::{Deserialize, Serialize};
 
 use super::partition::{HoldState, PartitionDocument};
 
+/// Part of the system that is not a partition, and whose change is an event of this name. The event has no
+/// data: a client reads the document again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Subject {
+    /// Queued requests: `GET /v1/waiting`.
+    Queue,
+    /// Cordons: `GET /v1/cordons`.
+    Cordons,
+    /// Controllers, with foreign partitions and the health of IPUs: `GET /v1/map`.
+    Controllers,
+}
+
+impl Subject {
+    /// All subjects.
+    pub const ALL: [Self; 3] = [Self::Queue, Self::Cordons, Self::Controllers];
+
+    /// Returns the name of the event.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Queue => "queue",
+            Self::Cordons => "cordons",
+            Self::Controllers => "controllers",
+        }
+    }
+}
+
 /// Data of an event `change`: the new state of one partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]

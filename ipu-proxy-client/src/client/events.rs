@@ -19,7 +19,7 @@ use super::error::ClientError;
 use super::request::{ApiRequest, Idempotency};
 use super::sse::{Parser, RawEvent};
 use super::transport::{MAX_RESPONSE_SIZE, Transport};
-use crate::api::{ChangeDocument, PartitionList};
+use crate::api::{ChangeDocument, PartitionList, Subject};
 
 /// Maximum time without data: three times the keep-alive interval of the proxy.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(45);
@@ -44,6 +44,8 @@ pub enum EventKind {
     Snapshot(PartitionList),
     /// A change of one partition.
     Change(Box<ChangeDocument>),
+    /// A change of another part of the system, and once for each part at the start of a connection.
+    Subject(Subject),
 }
 
 type Next = Pin<Box<dyn Future<Output = (Reader, Result<Event, ClientError>)> + Send>>;
@@ -180,7 +182,10 @@ impl Reader {
         Ok(match raw.kind.as_str() {
             "snapshot" => Some(EventKind::Snapshot(self.parse(&raw.data)?)),
             "change" => Some(EventKind::Change(Box::new(self.parse(&raw.data)?))),
-            _ => None,
+            kind => {
+                let subject = Subject::ALL.into_iter().find(|subject| subject.label() == kind);
+                subject.map(EventKind::Subject)
+            }
         })
     }
 

@@ -1,8 +1,14 @@
 //! Documents as JSON: the names are stable, requests are parsed strictly and responses leniently.
 
+use std::sync::Arc;
+
+use ipu_core::allocator::{ControllerView, Hardware, InventoryCapacity, Listing, ServiceState, State};
+use ipu_core::hardware::{Block, Inventory, Topology};
+use ipu_core::{ControllerName, IpuCount, PartitionId};
 use ipu_proxy_client::{
-    ChangeDocument, CordonRequest, DeletedDocument, DryRunRequest, DryRunResponse, HoldState, OwnerDocument,
-    PartitionDocument, ProblemDocument, PutPartition, ResetPartition, Stats, Usage,
+    ChangeDocument, ControllerHealth, ControllerMapDocument, CordonRequest, DeletedDocument, DryRunRequest,
+    DryRunResponse, HoldState, LinkDomainDocument, MapDocument, OwnerDocument, PartitionDocument,
+    ProblemDocument, PutPartition, ResetPartition, Stats, Usage,
 };
 use serde_json::{Value, json};
 
@@ -36,6 +42,37 @@ fn a_response_is_serialized_as_it_was_parsed() {
     }]});
     let read: DryRunResponse = serde_json::from_value(planned.clone()).unwrap();
     assert_eq!(serde_json::to_value(&read).unwrap(), planned);
+}
+
+#[test]
+fn a_map_of_65536_ipus_has_less_than_two_megabytes() {
+    let topology: Topology = "1024x16".parse().unwrap();
+    let mut inventory = Inventory::new(&topology);
+    // Every machine has partitions of its own, with ids of the longest kind that is derived from a job.
+    for domain in 0..topology.link_domains() {
+        for machine in 0..16 {
+            let id = format!("ipu-{domain:05}-{machine:02}-{:024}-0", 7);
+            let block = Block::within(domain, 4 * machine, IpuCount::try_from(4).unwrap()).unwrap();
+            inventory.occupy(PartitionId::new(id).unwrap(), block).unwrap();
+        }
+    }
+    let name: ControllerName = "pod1.example.org:8090".parse().unwrap();
+    let view = ControllerView {
+        name: name.clone(),
+        service: ServiceState::Open,
+        listing: Ok(Arc::new(Listing::new(
+            [],
+            Box::new(InventoryCapacity::new(inventory)),
+        ))),
+        alias_of: None,
+    };
+    let maps = State::default().map(&Hardware::new(vec![view]));
+    let mut controller = ControllerMapDocument::new(name, ControllerHealth::Available);
+    let domains = maps.into_iter().flat_map(|map| map.link_domains);
+    controller.link_domains = domains.map(LinkDomainDocument::from).collect();
+    let text = serde_json::to_string(&MapDocument::new(vec![controller], Vec::new())).unwrap();
+    assert_eq!(text.matches("\"holder\"").count(), 16_384);
+    assert!(text.len() < 2_000_000, "{} bytes", text.len());
 }
 
 #[test]

@@ -173,6 +173,8 @@ pub(crate) enum Command {
     List,
     /// Print the map of the simulated IPU-POD
     Map,
+    /// Show map, queue and controllers, live on a terminal
+    Top,
     /// Show used and available IPUs by namespace
     Stats,
     /// List queued requests with position, reason and blockers

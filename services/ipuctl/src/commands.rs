@@ -12,4 +12,5 @@ mod partition_watch;
 pub(crate) mod plan;
 pub(crate) mod render;
 pub(crate) mod server_version;
+pub(crate) mod top;
 pub(crate) mod usage;

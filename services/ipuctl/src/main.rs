@@ -1,6 +1,6 @@
 //! `ipuctl`: runs IPUJobs on this host and manages partitions. Decisions about jobs are those of
-//! `ipu_core::job::plan`, decisions about partitions those of a `vipu-proxy`: a remote one, or the local server of
-//! this user.
+//! `ipu_core::job::plan`, decisions about partitions those of a `vipu-proxy`: a remote one, or the local
+//! server of this user.
 
 mod cli;
 mod commands;
@@ -176,6 +176,7 @@ async fn execute(
         Command::List => commands::list::run(connection, format, output).await,
         Command::Map => commands::map::run(connection, format, output).await,
         Command::Repair => commands::capacity::repair(proxy, format, output).await,
+        Command::Top => commands::top::run(proxy, format, output).await,
         Command::Stats => commands::capacity::stats(proxy, format, output).await,
         Command::Waiting => commands::partition::waiting(connection, format, output).await,
         Command::Controllers => commands::capacity::controllers(proxy, format, output).await,

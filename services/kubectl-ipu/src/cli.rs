@@ -125,6 +125,8 @@ pub(crate) enum Command {
         #[arg(long, value_name = "N")]
         replicas: u32,
     },
+    /// Show map, queue and controllers, live on a terminal
+    Top,
     /// Show used and available IPUs by namespace
     Stats,
     /// List the controllers of the proxy with state and free IPUs

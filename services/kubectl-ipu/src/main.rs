@@ -104,6 +104,7 @@ async fn of_proxy(command: Command, context: &Context, global: &Global) -> Resul
     let proxy = proxy::connect(context, global, access).await?;
     let (proxy, client, format) = (&proxy.client, &context.client, global.output);
     match command {
+        Command::Top => commands::top(proxy, format).await,
         Command::Stats => commands::stats(proxy, format).await,
         Command::Controllers => commands::controllers(proxy, format).await,
         Command::Machines => commands::machines(proxy, format).await,

@@ -8,7 +8,7 @@ use ipu_allocator::{Allocator, EnsureOutcome, ReleaseOutcome, View};
 use ipu_core::allocator::{Entry, OnNoCapacity, Phase, QueueStatus, Release, Request};
 use ipu_core::{ErrorChain, Owner, PartitionId, Reason, Timestamp};
 use ipu_proxy_client::{
-    DeletedDocument, HoldState, PartitionDocument, Readiness, RepairAction, RepairDocument,
+    DeletedDocument, HoldState, PartitionDocument, Readiness, RepairAction, RepairDocument, Subject,
     UnavailableController, UnfinishedRepair,
 };
 use ipu_vipu_client::{ControllerEndpoint, parse_controllers};
@@ -42,6 +42,10 @@ pub(crate) struct App {
     pub(crate) event_log: Arc<EventLog>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) consumption: Arc<Consumption>,
+    /// Numbers of changes of queue, cordons and controllers.
+    pub(crate) subjects: watch::Sender<[u64; Subject::ALL.len()]>,
+    /// Start of this process by both clocks.
+    started: (Instant, Timestamp),
     reads: Semaphore,
     /// Lock of reads of the usage log.
     pub(crate) usage_reads: tokio::sync::Mutex<()>,
@@ -59,6 +63,8 @@ impl App {
             allocator,
             event_log,
             consumption,
+            subjects: watch::Sender::default(),
+            started: (Instant::now(), ipu_proxy_client::now()),
             reads: Semaphore::new(MAX_READS),
             usage_reads: tokio::sync::Mutex::default(),
             metrics: Arc::clone(&connector.metrics),
@@ -66,6 +72,12 @@ impl App {
             compare_interval,
             stop: watch::Sender::new(false),
         })
+    }
+
+    /// Returns the time of a moment, always the same for the same moment; the start of this process for none.
+    pub(crate) fn time_of(&self, moment: Option<Instant>) -> Timestamp {
+        let (started, at) = self.started;
+        moment.map_or(at, |moment| at.plus(moment.saturating_duration_since(started)))
     }
 
     /// Returns a receiver that changes when the proxy stops.

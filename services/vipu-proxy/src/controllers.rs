@@ -195,7 +195,7 @@ pub(crate) fn warn_of_unlisted_placements<C: ?Sized>(
 }
 
 /// Queries the versions of all available controllers concurrently.
-async fn versions(members: &[Member<Controller>]) -> BTreeMap<ControllerName, String> {
+pub(crate) async fn versions(members: &[Member<Controller>]) -> BTreeMap<ControllerName, String> {
     let mut queries = JoinSet::new();
     for member in members
         .iter()

@@ -1,11 +1,12 @@
-//! The event stream: partition changes as server-sent events, which a client can resume after a disconnect.
+//! The event stream: changes of partitions, queue, cordons and controllers as server-sent events. After a
+//! disconnect, a client can resume it.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_allocator::EntryChange;
-use ipu_proxy_client::{ChangeDocument, HoldState, PartitionList};
+use ipu_proxy_client::{ChangeDocument, HoldState, PartitionList, Subject};
 use ipu_serve::UnboundedBody;
 use serde::Serialize;
 use tokio::sync::broadcast::error::RecvError;
@@ -15,7 +16,7 @@ use warp::sse::Event;
 
 use crate::app::App;
 use crate::event_log::EventId;
-use crate::partition_api;
+use crate::{partition_api, subjects};
 
 /// Interval between two comments on an idle stream, so that intermediaries do not close it.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
@@ -63,6 +64,8 @@ impl Stream {
 
     async fn send_events(&mut self, last: Option<EventId>) -> Result<(), StreamClosed> {
         // Subscribed before the snapshot, so that no change is missed.
+        let mut subjects = self.app.subjects.subscribe();
+        let mut versions = *subjects.borrow_and_update();
         let mut changes = self.app.allocator.changes();
         match last.and_then(|last| Some((last, self.app.event_log.since(last)?))) {
             Some((last, missed)) => {
@@ -73,9 +76,22 @@ impl Stream {
             }
             None => self.send_snapshot().await?,
         }
+        // A client that resumes may have missed a change of each subject.
+        for subject in Subject::ALL {
+            self.send_subject(subject).await?;
+        }
         loop {
             let next = tokio::select! {
                 next = changes.recv() => next,
+                changed = subjects.changed() => {
+                    changed.map_err(|_| StreamClosed)?;
+                    let newest = *subjects.borrow_and_update();
+                    for subject in subjects::changed(&versions, &newest) {
+                        self.send_subject(subject).await?;
+                    }
+                    versions = newest;
+                    continue;
+                }
                 () = self.send.closed() => return Err(StreamClosed),
             };
             match next {
@@ -107,6 +123,13 @@ impl Stream {
         };
         document.from = change.from.as_ref().map(|entry| HoldState::from(&entry.phase));
         self.send_event("change", &document).await
+    }
+
+    /// Sends the name of a subject that has changed. The event has no id, so that it does not change where a
+    /// client resumes.
+    async fn send_subject(&self, subject: Subject) -> Result<(), StreamClosed> {
+        let event = Event::default().event(subject.label()).data("{}");
+        self.send.send(Ok(event)).await.map_err(|_| StreamClosed)
     }
 
     async fn send_event(&self, kind: &str, data: &impl Serialize) -> Result<(), StreamClosed> {

@@ -31,6 +31,7 @@ mod kubernetes;
 mod local;
 mod local_holder;
 mod machines;
+mod map;
 mod metrics;
 mod middleware;
 mod partition_api;
@@ -44,6 +45,8 @@ mod settings;
 mod shares;
 mod site;
 mod stats;
+mod subjects;
+mod ui;
 
 pub use auth::{AuthError, Authenticator, Credentials, Identity};
 pub use middleware::{Gateway, ResponseBody};

@@ -140,7 +140,10 @@ impl Gateway {
     where
         B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
-        site::check(&request, self.policy.loopback)?;
+        site::check_host(&request, self.policy.loopback)?;
+        if !operation.is_page() {
+            site::check_origin(&request)?;
+        }
         if self.policy.plain && !operation.is_plain() {
             return Err(needs_tls());
         }

@@ -29,7 +29,14 @@ pub(crate) struct Operation {
 impl Operation {
     /// Returns whether the plain HTTP address serves it: the documented reads of any Pod, metrics and probes.
     pub(crate) fn is_plain(&self) -> bool {
-        self.access == Access::Open || matches!(self.path, "/stats" | "/query" | "/metrics")
+        (self.access == Access::Open && !self.is_page())
+            || matches!(self.path, "/stats" | "/query" | "/metrics")
+    }
+
+    /// Returns whether it is a file of the page: it has no data of the installation, so that links of other
+    /// sites may lead to it. A page at the plain address would ask for a token there.
+    pub(crate) fn is_page(&self) -> bool {
+        self.path.starts_with("/ui")
     }
 
     /// Returns whether the time of the processor that it takes grows with the number of partitions.
@@ -61,6 +68,9 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     operation("GET", "/readyz", Access::Open),
     operation("GET", "/metrics", Access::Read),
     operation("GET", "/openapi.json", Access::Open),
+    operation("GET", "/ui", Access::Open),
+    operation("GET", "/ui/", Access::Open),
+    operation("GET", "/ui/{file}", Access::Open),
     operation("GET", "/stats", Access::Read),
     operation("POST", "/query", Access::Read),
     operation("GET", "/v1/partitions", Access::Read),
@@ -79,6 +89,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     operation("POST", "/v1/repair", Access::Write),
     operation("GET", "/v1/waiting", Access::Read),
     operation("GET", "/v1/controllers", Access::Read),
+    operation("GET", "/v1/map", Access::Read),
     operation("POST", "/v1/plan", Access::Read),
     stream_operation("GET", "/v1/events", Access::Read),
 ];

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use ipu_core::allocator::OnNoCapacity;
 use ipu_core::{Owner, PartitionId};
 use ipu_proxy_client::{
@@ -25,7 +25,7 @@ use crate::machines::{machines_of, pin_to_machines};
 use crate::partition_api::{lease_of, request_of};
 use crate::problem::Problem;
 use crate::query::{Params, Query, id_of, json_of, requested_id_of};
-use crate::{allocations, controllers, cordons, dry_run, events, exposition, ipuof, stats};
+use crate::{allocations, controllers, cordons, dry_run, events, exposition, ipuof, map, stats};
 
 /// OpenAPI document; the tests validate every response against it.
 const DOCUMENT: &str = include_str!("openapi.json");
@@ -52,6 +52,8 @@ impl ApiCall {
 /// All routes.
 pub(crate) fn routes(app: &Arc<App>) -> Route {
     let routes = probe_routes(app)
+        .or(page_routes())
+        .unify()
         .or(documented_routes(app))
         .unify()
         .or(list_routes(app))
@@ -132,6 +134,33 @@ fn probe_routes(app: &Arc<App>) -> Route {
         .boxed()
 }
 
+/// Routes of the page.
+fn page_routes() -> Route {
+    let file = |name: &str| {
+        let response = crate::ui::file(name);
+        into_response(response.ok_or_else(no_such_route))
+    };
+    let index = warp::path("ui")
+        .and(warp::path::full())
+        .and(warp::path::end())
+        .and(warp::get())
+        .map(move |path: warp::path::FullPath| {
+            if path.as_str().ends_with('/') {
+                file("")
+            } else {
+                crate::ui::redirect()
+            }
+        });
+    let named = warp::path!("ui" / String)
+        .and(warp::get())
+        .map(move |name: String| file(&name));
+    index.or(named).unify().boxed()
+}
+
+fn no_such_route() -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "NoSuchRoute", "no such route").with_fix("see /openapi.json")
+}
+
 fn ok_status() -> RouteResult {
     ok(&json!({"status": "ok"}))
 }
@@ -167,6 +196,11 @@ fn list_routes(app: &Arc<App>) -> Route {
         .and(warp::get())
         .and(api_call(app))
         .then(|call: ApiCall| async move { into_response(controllers(call).await) });
+    let map = warp::path!("v1" / "map")
+        .and(warp::get())
+        .and(api_call(app))
+        .and(warp::header::headers_cloned())
+        .then(|call: ApiCall, headers: HeaderMap| async move { into_response(map(call, &headers).await) });
     let plan = warp::path!("v1" / "plan")
         .and(warp::post())
         .and(api_call(app))
@@ -180,6 +214,8 @@ fn list_routes(app: &Arc<App>) -> Route {
         .unify()
         .or(controllers)
         .unify()
+        .or(map)
+        .unify()
         .or(plan)
         .unify()
         .or(events)
@@ -190,6 +226,11 @@ fn list_routes(app: &Arc<App>) -> Route {
 async fn controllers(mut call: ApiCall) -> RouteResult {
     call.params(&[])?;
     ok(&controllers::controllers(&call.app).await?)
+}
+
+async fn map(mut call: ApiCall, headers: &HeaderMap) -> RouteResult {
+    call.params(&[])?;
+    map::with_etag(&map::map(&call.app).await?, headers)
 }
 
 async fn plan(mut call: ApiCall) -> RouteResult {
@@ -529,5 +570,5 @@ fn rejection_problem(rejection: &Rejection) -> Problem {
             "the query string is invalid",
         );
     }
-    Problem::new(StatusCode::NOT_FOUND, "NoSuchRoute", "no such route").with_fix("see /openapi.json")
+    no_such_route()
 }

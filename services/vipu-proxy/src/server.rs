@@ -243,6 +243,7 @@ impl Proxy {
             workers.push(tokio::spawn(watch_file(path, text, stopping, apply)));
         }
         workers.push(tokio::spawn(maintain(Arc::clone(&app), config.repair_interval)));
+        workers.push(tokio::spawn(crate::subjects::watch(Arc::clone(&app))));
         let watched = Arc::clone(&app);
         workers.push(tokio::spawn(async move {
             let (pool, stopping) = (watched.allocator.pool(), watched.stopping());

@@ -8,8 +8,8 @@ use http::{HeaderMap, Request, StatusCode, header};
 
 use crate::problem::Problem;
 
-/// Refuses cross-site requests, and on loopback requests for a host name that another party resolves.
-pub(crate) fn check<B>(request: &Request<B>, loopback: bool) -> Result<(), Problem> {
+/// Refuses requests on loopback for a host name that another party resolves.
+pub(crate) fn check_host<B>(request: &Request<B>, loopback: bool) -> Result<(), Problem> {
     let host = authority(request);
     if loopback && host.as_ref().is_some_and(|host| !is_local(host.host())) {
         return Err(Problem::new(
@@ -19,12 +19,24 @@ pub(crate) fn check<B>(request: &Request<B>, loopback: bool) -> Result<(), Probl
         )
         .with_fix("send the request to http://localhost, or to the IP address"));
     }
+    Ok(())
+}
+
+/// Refuses cross-site requests.
+pub(crate) fn check_origin<B>(request: &Request<B>) -> Result<(), Problem> {
     let headers = request.headers();
-    let site = header_text(headers, "sec-fetch-site");
-    let foreign = site.is_some_and(|site| !matches!(site, "same-origin" | "none"));
-    // An unreadable Origin counts as another origin.
-    let origin = headers.contains_key(header::ORIGIN);
-    if foreign || (origin && !is_same_origin(header_text(headers, header::ORIGIN.as_str()), host.as_ref())) {
+    let is_foreign = match header_text(headers, "sec-fetch-site") {
+        // The browser has compared the origins, and no page can set this header. An intermediary may have
+        // replaced the host.
+        Some("same-origin") => false,
+        Some("none") | None => {
+            // An unreadable Origin counts as another origin.
+            let origin = header_text(headers, header::ORIGIN.as_str());
+            headers.contains_key(header::ORIGIN) && !is_same_origin(origin, authority(request).as_ref())
+        }
+        Some(_) => true,
+    };
+    if is_foreign {
         return Err(Problem::new(
             StatusCode::FORBIDDEN,
             "CrossSite",

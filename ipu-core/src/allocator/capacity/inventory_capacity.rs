@@ -20,7 +20,7 @@ use crate::units::IpuCount;
 /// ones too, so that answers and placements agree.
 #[derive(Clone, Debug)]
 pub struct InventoryCapacity {
-    inventory: Inventory,
+    pub(super) inventory: Inventory,
     placement: PlacementMode,
 }
 
@@ -32,10 +32,6 @@ impl InventoryCapacity {
             inventory,
             placement: PlacementMode::default(),
         }
-    }
-
-    pub(super) const fn inventory(&self) -> &Inventory {
-        &self.inventory
     }
 
     /// Returns the policy of the placement mode.
@@ -53,6 +49,10 @@ impl InventoryCapacity {
 impl Capacity for InventoryCapacity {
     fn boxed_clone(&self) -> Box<dyn Capacity> {
         Box::new(self.clone())
+    }
+
+    fn inventory(&self) -> Option<&Inventory> {
+        Some(&self.inventory)
     }
 
     fn free(&self) -> u32 {
@@ -238,7 +238,7 @@ pub(super) fn addresses(
 }
 
 /// Returns the IPUs of the cordoned hardware; none if there is no such hardware.
-fn cordoned_ipus(topology: &Topology, target: &CordonTarget) -> Option<Vec<IpuAddress>> {
+pub(crate) fn cordoned_ipus(topology: &Topology, target: &CordonTarget) -> Option<Vec<IpuAddress>> {
     match target {
         CordonTarget::Controller => {
             let machines = topology

@@ -21,7 +21,7 @@ impl InventoryCapacity {
     /// Places a partition on exactly `places` if their number is its size, else on a block among them that
     /// the policy of the placement mode chooses.
     pub(super) fn place_within(&self, spec: &PartitionSpec, places: &[IpuPlace]) -> Result<Block, Reason> {
-        let inventory = self.inventory();
+        let inventory = &self.inventory;
         let ipus = addresses(inventory.topology(), spec, places)?;
         let request = request_for(spec);
         let placement = if places.len() <= spec.size.get() as usize {
@@ -47,7 +47,7 @@ impl InventoryCapacity {
 
     /// Returns the holders that would have to end for a partition to fit within `places`.
     pub(super) fn blockers_in(&self, spec: &PartitionSpec, places: &[IpuPlace]) -> Vec<PartitionId> {
-        let inventory = self.inventory();
+        let inventory = &self.inventory;
         let Ok(ipus) = addresses(inventory.topology(), spec, places) else {
             return Vec::new();
         };
@@ -63,7 +63,7 @@ impl InventoryCapacity {
         machines: &[AgentId],
         spec: &PartitionSpec,
     ) -> Result<Vec<IpuPlace>, MachinesError> {
-        let topology = self.inventory().topology();
+        let topology = self.inventory.topology();
         let mut ipus = Vec::new();
         for machine in machines {
             let Some(own) = topology.agent_ipus(machine) else {

@@ -12,8 +12,8 @@ use crate::units::IpuCount;
 ///
 /// A row is a link domain, or the part of it that an allocation has. No operation allocates memory, and each
 /// reads only a few words, whatever the number of rows. This is the part of the
-/// [`Inventory`](crate::hardware::Inventory) that is comparable to a plain buddy allocator: it has no holders and no
-/// cordons.
+/// [`Inventory`](crate::hardware::Inventory) that is comparable to a plain buddy allocator: it has no holders
+/// and no cordons.
 ///
 /// ```
 /// use ipu_core::IpuCount;

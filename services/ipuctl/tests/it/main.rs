@@ -17,3 +17,4 @@ mod render;
 mod server;
 mod signals;
 mod supervise;
+mod top;

@@ -9,15 +9,15 @@ use vipu_proxy::{Proxy, Settings};
 use crate::harness::{Finished, Home, Running, job};
 
 /// A proxy, and the home directory of a user.
-struct ProxyFixture {
+pub(crate) struct ProxyFixture {
     home: Home,
-    url: String,
+    pub(crate) url: String,
     runtime: Runtime,
     proxy: Option<Proxy>,
 }
 
 impl ProxyFixture {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::with(Home::new(), Settings::default())
     }
 
@@ -47,18 +47,23 @@ impl ProxyFixture {
         [&["--proxy", &self.url], arguments].concat()
     }
 
-    fn run(&self, arguments: &[&str]) -> Finished {
+    /// Starts a command that does not end by itself.
+    pub(crate) fn start_command(&self, arguments: &[&str]) -> Running {
+        Running::start(self.home.command(&self.arguments(arguments)))
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Finished {
         self.home.run(&self.arguments(arguments))
     }
 
     #[track_caller]
-    fn ok(&self, arguments: &[&str]) -> String {
+    pub(crate) fn ok(&self, arguments: &[&str]) -> String {
         let done = self.run(arguments);
         assert_eq!(done.code, 0, "{arguments:?}: {done:?}");
         done.out
     }
 
-    fn json(&self, arguments: &[&str]) -> Value {
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
         self.home.json(&self.arguments(arguments))
     }
 
@@ -70,11 +75,18 @@ impl ProxyFixture {
     }
 }
 
-impl Drop for ProxyFixture {
-    fn drop(&mut self) {
+impl ProxyFixture {
+    /// Stops the proxy.
+    pub(crate) fn stop(&mut self) {
         if let Some(proxy) = self.proxy.take() {
             self.runtime.block_on(proxy.shutdown());
         }
+    }
+}
+
+impl Drop for ProxyFixture {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 

@@ -1,12 +1,30 @@
-//! `kubectl ipu controllers`, `machines`, `partitions`, `waiting` and `cordons`: the state of the proxy.
+//! `kubectl ipu top`, `controllers`, `machines`, `partitions`, `waiting`, `cordons`: the state of the proxy.
+
+use std::io::{IsTerminal as _, stdout};
 
 use ipu_core::Timestamp;
+use ipu_proxy_client::cli::top::{self, TerminalOptions};
 use ipu_proxy_client::cli::{self, Table, time};
 use ipu_proxy_client::{BlockerDocument, HoldState, OwnerDocument, PartitionDocument, ProxyClient, now};
 
 use crate::cli::Format;
 use crate::exit_code::{Code, Failure};
 use crate::output::{self, render};
+
+/// Shows map, queue and controllers on a terminal until the user ends it, else prints one picture, or the map
+/// as a document.
+pub(crate) async fn top(proxy: &ProxyClient, format: Format) -> Result<Code, Failure> {
+    let options = TerminalOptions::from_variables(|name| std::env::var(name).ok());
+    if format != Format::Table {
+        let map = proxy.map().await?;
+        output::result(&render(format, &map, String::new)?)?;
+    } else if stdout().is_terminal() {
+        top::watch(proxy, options).await?;
+    } else {
+        output::result(&top::picture(proxy, options.utf8).await?)?;
+    }
+    Ok(Code::Done)
+}
 
 /// Prints the controllers. The exit code is 0 if all respond, else 69.
 pub(crate) async fn controllers(proxy: &ProxyClient, format: Format) -> Result<Code, Failure> {

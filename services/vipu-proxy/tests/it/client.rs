@@ -7,8 +7,8 @@ use std::time::Duration;
 use ipu_core::{CordonId, PartitionId, Timestamp};
 use ipu_proxy_client::{
     ClientCertificate, ClientError, ClientOptions, CordonRequest, DeletePartition, DryRunRequest, Event,
-    EventKind, Heartbeat, HoldState, OnNoCapacity, OwnerDocument, ProxyClient, PutPartition, ResetPartition,
-    TlsFiles, Token,
+    EventKind, Events, Heartbeat, HoldState, OnNoCapacity, OwnerDocument, ProxyClient, PutPartition,
+    ResetPartition, TlsFiles, Token,
 };
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tokio::task::JoinSet;
@@ -181,6 +181,16 @@ async fn a_drain_ends_exactly_when_the_last_holder_has_released_its_partition() 
     proxy.shutdown().await;
 }
 
+/// Returns the next event about partitions.
+async fn next_change(events: &mut Events) -> Event {
+    loop {
+        let event = events.next().await.unwrap();
+        if !matches!(event.kind, EventKind::Subject(_)) {
+            return event;
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_new_event_stream_resumes_after_the_last_event_of_the_old_one() {
     let proxy = proxy(Settings::default()).await;
@@ -196,10 +206,10 @@ async fn a_new_event_stream_resumes_after_the_last_event_of_the_old_one() {
         EventKind::Change(change) => change.to,
         other => panic!("{other:?}"),
     };
-    let mut event = events.next().await.unwrap();
+    let mut event = next_change(&mut events).await;
     assert_eq!(state(&event), HoldState::Creating);
     while state(&event) != HoldState::Active {
-        event = events.next().await.unwrap();
+        event = next_change(&mut events).await;
     }
     drop(events);
     let deletion = DeletePartition::default();
@@ -208,8 +218,8 @@ async fn a_new_event_stream_resumes_after_the_last_event_of_the_old_one() {
         .await
         .unwrap();
     let mut events = client.events(event.id);
-    assert_eq!(state(&events.next().await.unwrap()), HoldState::Releasing);
-    while state(&events.next().await.unwrap()) != HoldState::Gone {}
+    assert_eq!(state(&next_change(&mut events).await), HoldState::Releasing);
+    while state(&next_change(&mut events).await) != HoldState::Gone {}
     proxy.shutdown().await;
 }
 

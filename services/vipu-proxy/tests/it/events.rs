@@ -7,11 +7,14 @@ use crate::support::Harness;
 /// More changes than the history of a proxy holds.
 const MORE_THAN_HISTORY: usize = 4_200;
 
+/// Names of events that are not about a partition.
+const SUBJECTS: [&str; 3] = ["queue", "cordons", "controllers"];
+
 /// Open event stream.
-struct Events(reqwest::Response, String);
+pub(crate) struct Events(reqwest::Response, String);
 
 impl Events {
-    async fn open(harness: &Harness, last: Option<&str>) -> Self {
+    pub(crate) async fn open(harness: &Harness, last: Option<&str>) -> Self {
         let mut request = harness.http.get(format!("{}/v1/events", harness.proxy.url));
         if let Some(last) = last {
             request = request.header("last-event-id", last);
@@ -19,8 +22,27 @@ impl Events {
         Self(request.send().await.unwrap(), String::new())
     }
 
-    /// Returns the next event: its kind, its data and its id.
+    /// Reads until the subject has changed.
+    pub(crate) async fn until_subject(&mut self, subject: &str) {
+        while self.next_of_all().await.0 != subject {}
+    }
+
+    /// Reads until a partition has changed.
+    pub(crate) async fn until_change(&mut self) {
+        while self.next_of_all().await.0 != "change" {}
+    }
+
+    /// Returns the next event about partitions: its kind, its data and its id.
     async fn next(&mut self) -> (String, Value, String) {
+        loop {
+            let (kind, data, id) = self.next_of_all().await;
+            if !SUBJECTS.contains(&kind.as_str()) {
+                return (kind, data, id.unwrap());
+            }
+        }
+    }
+
+    async fn next_of_all(&mut self) -> (String, Value, Option<String>) {
         loop {
             if let Some((event, rest)) = self.1.clone().split_once("\n\n") {
                 self.1 = rest.to_owned();
@@ -30,7 +52,7 @@ impl Events {
                 };
                 if let Some(data) = field("data:") {
                     let data = serde_json::from_str(&data).unwrap();
-                    return (field("event:").unwrap(), data, field("id:").unwrap());
+                    return (field("event:").unwrap(), data, field("id:"));
                 }
                 continue;
             }
