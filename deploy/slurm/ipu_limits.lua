@@ -1,7 +1,7 @@
 -- The IPUs that jobs may ask for, read by ipu_slurm.lua. Change it for your site.
 --
--- slurmctld reads this file again only when job_submit.lua changes: `touch job_submit.lua` after an edit. With a
--- error here, jobs with IPUs are refused, and the text names it.
+-- slurmctld reads this file again only when job_submit.lua changes: `touch job_submit.lua` after an edit. With
+-- an error here, jobs with IPUs are refused, and the text names it.
 return {
   -- The system that `--ipus=N` means without `--ipu-model`. Not needed with one system.
   default_model = "pod64",

@@ -1,5 +1,5 @@
 -- job_submit.lua for a site without a script of its own. Copy it next to slurm.conf, with ipu_slurm.lua and
--- ipu_limits.lua, and set JobSubmitPlugins=lua.
+-- ipu_limits.lua, and set JobSubmitPlugins=lua. If slurm.conf is not in /etc/slurm, change the two paths.
 --
 -- A site's own script takes the three lines with `ipu`.
 local ipu = dofile("/etc/slurm/ipu_slurm.lua")("/etc/slurm/ipu_limits.lua")

@@ -45,4 +45,5 @@ pub use host_map::HostMap;
 pub(crate) use licenses::with_count;
 pub use licenses::{License, LicenseList};
 pub use node_gres::{NodeGres, NodeGresList, VipuGres};
+pub(crate) use similar::closest;
 pub use slurm_conf::{IncludeSource, SlurmConf, SlurmLine, SlurmSetting};

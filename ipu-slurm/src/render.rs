@@ -123,6 +123,15 @@ struct Model<'a> {
     node_feature: Option<&'a str>,
 }
 
+impl Finding {
+    const fn error(error: ConfError) -> Self {
+        Self {
+            severity: Severity::Error,
+            error,
+        }
+    }
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let severity = match self.severity {
@@ -172,8 +181,14 @@ pub fn render(input: &RenderInput<'_>) -> Result<Rendered, Vec<ConfError>> {
     if models.is_empty() && !has_map && !has_gres {
         let fix = "add Gres=vipu:<model>:no_consume:<size> to the NodeName lines, <model>:<IPUs> to Licenses, or \
                    HostMap to vipu.conf";
-        let mut errors = slurm_conf.unread().to_vec();
-        errors.push(slurm_conf.absent("Gres", "no node has IPUs", fix));
+        let mut errors = rules::absent_licenses(slurm_conf, &conf);
+        let has_traces = !errors.is_empty();
+        errors.extend(slurm_conf.refused_lines().cloned());
+        if !has_traces {
+            errors.push(slurm_conf.absent("Gres", "no node has IPUs", fix));
+        }
+        let repeated = rules::repeated(slurm_conf, input.version);
+        errors.extend(repeated.into_iter().map(|finding| finding.error));
         return Err(errors);
     }
 

@@ -5,11 +5,9 @@
 //! is built:
 //!
 //! 1. [`check_policy`] compares every decision of a [`PlacementPolicy`](ipu_core::placement::PlacementPolicy)
-//! with brute
-//!    force ([`ReferenceInventory`]); [`score_policy`] measures the policy on a [`Trace`] of jobs.
+//!    with brute force ([`ReferenceInventory`]); [`score_policy`] measures the policy on a [`Trace`] of jobs.
 //! 2. [`check_plan`](ipu_core::job::check_plan) of `ipu-core` checks plans of your own rules, over the jobs
-//! and
-//!    observations of [`strategies`].
+//!    and observations of [`strategies`].
 //! 3. [`store_suite`] tests a [`Store`](ipu_allocator::Store).
 //! 4. [`controller_suite`] tests a [`VipuController`](ipu_vipu_client::VipuController), with concurrent calls
 //!    and callers that crash, and a transport with lost replies.

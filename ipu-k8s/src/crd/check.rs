@@ -209,6 +209,8 @@ fn prune(value: &mut Value, schema: &Value, path: &str, faults: &mut Faults) -> 
         }
         (_, _) => ("an object", "write its fields below it, indented"),
     };
+    let complete = written_out(value, schema, path);
+    let fix = complete.as_deref().unwrap_or(fix);
     // The value of a variable may be a secret.
     let shown = if path.ends_with("].value") {
         "…".into()
@@ -221,6 +223,33 @@ fn prune(value: &mut Value, schema: &Value, path: &str, faults: &mut Faults) -> 
         format!("must be {expected}"),
         fix,
     ))
+}
+
+/// Returns the fix for a list in place of a text with commas, and for the value of the only required field in
+/// place of its object.
+fn written_out(value: &Value, schema: &Value, path: &str) -> Option<String> {
+    let is_list_text = schema["x-kubernetes-int-or-string"] == true && schema["pattern"].is_string();
+    if let (Value::Array(items), true) = (value, is_list_text) {
+        let texts = items.iter().map(|item| match item {
+            Value::Number(number) => Some(number.to_string()),
+            Value::String(text) => Some(text.clone()),
+            _ => None,
+        });
+        let texts = texts
+            .collect::<Option<Vec<_>>>()
+            .filter(|texts| !texts.is_empty())?;
+        return Some(format!("write \"{}\"", texts.join(",")));
+    }
+    let text = value.as_str()?;
+    let [required] = schema["required"].as_array()?.as_slice() else {
+        return None;
+    };
+    let required = required.as_str()?;
+    let values = schema["properties"][required]["enum"].as_array()?;
+    let mut values = values.iter().filter_map(Value::as_str);
+    let known = values.find(|known| known.eq_ignore_ascii_case(text))?;
+    let name = path.rsplit('.').next().unwrap_or(path);
+    Some(format!("write {name}: {{{required}: {known}}}"))
 }
 
 /// Prunes the fields of `object`, and adds a violation for each required field of a Pod template that is

@@ -4,7 +4,7 @@ use ipu_core::job::{EnvVar, Violation, Warning};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::job_container::job_container;
+use super::job_container::{DEFAULT_CONTAINER, job_container};
 use super::spec::IpuJob;
 
 const TEMPLATE_PATH: &str = "spec.workers.template";
@@ -69,8 +69,15 @@ impl IpuJob {
             .workers
             .as_ref()
             .and_then(|workers| workers.template.as_ref());
-        if let Some(annotations) = template.and_then(|template| template.0.pointer("/metadata/annotations")) {
-            ignore(format!("{TEMPLATE_PATH}.metadata.annotations"), annotations);
+        let annotations = template.and_then(|template| template.0["metadata"]["annotations"].as_object());
+        let mut annotations = annotations.cloned().unwrap_or_default();
+        // It selects the container.
+        annotations.remove(DEFAULT_CONTAINER);
+        if !annotations.is_empty() {
+            ignore(
+                format!("{TEMPLATE_PATH}.metadata.annotations"),
+                &Value::Object(annotations),
+            );
         }
         let mut container = &Value::Null;
         for (name, value) in self.pod_spec().and_then(Value::as_object).into_iter().flatten() {

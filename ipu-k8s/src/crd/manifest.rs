@@ -1,6 +1,6 @@
 //! Reader of manifest files: YAML or JSON documents, some of which are IPUJobs.
 
-use ipu_core::job::{Limits, ParsedJob, Violation};
+use ipu_core::job::{Limits, ParsedJob, Violation, Warning};
 use serde_json::Value;
 use serde_saphyr::{Spanned, UserMessageFormatter};
 
@@ -143,6 +143,13 @@ impl Manifest {
     #[must_use]
     pub fn violations(&self) -> &[Violation] {
         &self.faults.violations
+    }
+
+    /// Returns values that only a host accepts, and fields of other versions of Kubernetes. [`Self::parse`]
+    /// returns them too if there is no violation.
+    #[must_use]
+    pub fn warnings(&self) -> &[Warning] {
+        &self.faults.warnings
     }
 }
 

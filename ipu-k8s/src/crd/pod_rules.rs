@@ -8,6 +8,7 @@ use ipu_core::render::IpuofEnv;
 use serde_json::{Map, Value};
 
 use super::MAX_LABEL_LEN;
+use super::job_container::DEFAULT_CONTAINER;
 use super::spec::IpuJob;
 
 const METADATA_PATH: &str = "spec.workers.template.metadata";
@@ -61,6 +62,7 @@ impl IpuJob {
                 "use spec.restartPolicy",
             ));
         }
+        all.extend(self.absent_default_container());
         let mut warn = |field: &str, name: &str| {
             if IpuofEnv::selects_ipus(name) {
                 all.push(Warning::new(
@@ -78,6 +80,21 @@ impl IpuJob {
             names.for_each(|name| warn(&format!("{field}.env"), name));
         }
         all
+    }
+
+    /// Returns the warning about an annotation without a container of its name: the first one is the job's.
+    fn absent_default_container(&self) -> Option<Warning> {
+        let template = self.spec.workers.as_ref()?.template.as_ref()?;
+        let named = template.0["metadata"]["annotations"][DEFAULT_CONTAINER].as_str()?;
+        let names = items(&template.0["spec"]["containers"]).filter_map(|(_, one)| one["name"].as_str());
+        let names: Vec<&str> = names.collect();
+        let first = names.first().filter(|_| !names.contains(&named))?;
+        Some(Warning::new(
+            &format!("{METADATA_PATH}.annotations.{DEFAULT_CONTAINER}"),
+            Some(named),
+            format!("names no container, and {first} runs the process of the job"),
+            format!("write {}, or leave it out", names.join(" or ")),
+        ))
     }
 
     /// Returns a violation for each container of the Pod template without an image. Kubernetes refuses it; a

@@ -76,6 +76,14 @@ fn init_containers_and_sidecars_get_the_partition_variables_and_a_termination_me
 }
 
 #[test]
+fn labels_of_the_template_reach_the_workers() {
+    let (worker, _) = pods(Network::Host, |spec| {
+        spec["workers"]["template"]["metadata"] = json!({"labels": {"suite": "nightly"}});
+    });
+    assert_eq!(worker["metadata"]["labels"]["suite"], "nightly");
+}
+
+#[test]
 fn launcher_variables_override_the_template_except_the_partition_variables() {
     let (_, launcher) = pods(Network::Host, |spec| {
         template(spec)["containers"][0]["env"] = json!([{"name": "A", "value": "worker"}]);

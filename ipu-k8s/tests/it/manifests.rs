@@ -69,6 +69,37 @@ fn values_of_a_wrong_type_are_named_and_not_reported_as_absent() {
 }
 
 #[test]
+fn a_list_and_a_short_form_are_written_out_in_the_fix() {
+    let exit_codes = "spec.restartPolicy.exitCodes";
+    let policy = "spec.restartPolicy";
+    let object = "must be an object";
+    for (spec, expected) in [
+        (
+            "restartPolicy: {type: ExitCode, exitCodes: [1, 2]}",
+            format!("{exit_codes} = [1,2]: must be a number, or a number in quotes; write \"1,2\""),
+        ),
+        (
+            "restartPolicy: {type: ExitCode, exitCodes: ['1-3', 5]}",
+            format!("{exit_codes} = [\"1-3\",5]: must be a number, or a number in quotes; write \"1-3,5\""),
+        ),
+        (
+            "restartPolicy: OnFailure",
+            format!("{policy} = \"OnFailure\": {object}; write restartPolicy: {{type: OnFailure}}"),
+        ),
+        (
+            "restartPolicy: never",
+            format!("{policy} = \"never\": {object}; write restartPolicy: {{type: Never}}"),
+        ),
+        (
+            "restartPolicy: Sometimes",
+            format!("{policy} = \"Sometimes\": {object}; write its fields below it, indented"),
+        ),
+    ] {
+        check_violations(&format!("  ipusPerJobInstance: 4\n  {spec}\n"), &[&expected]);
+    }
+}
+
+#[test]
 fn a_syntax_error_has_its_line() {
     let text = format!("{HEAD}spec:\n  jobInstances: 1\n ipusPerJobInstance: 1\n");
     match read_manifests(&text, &[]) {

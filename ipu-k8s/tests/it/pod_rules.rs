@@ -328,6 +328,18 @@ fn a_variable_that_selects_ipus_is_named_in_every_container() {
 }
 
 #[test]
+fn an_annotation_that_names_no_container_is_a_warning() {
+    let field = "spec.workers.template.metadata.annotations.kubectl.kubernetes.io/default-container";
+    let rule = "names no container, and main runs the process of the job";
+    assert_warned(
+        "workers.template.metadata.annotations={kubectl.kubernetes.io/default-container: mian}",
+        &[&format!(
+            "{field} = mian: {rule}; write main or side, or leave it out"
+        )],
+    );
+}
+
+#[test]
 fn the_container_of_the_job_is_the_annotated_one_or_the_first() {
     let annotated = |name: &str| {
         let annotations = [(
@@ -344,6 +356,7 @@ fn the_container_of_the_job_is_the_annotated_one_or_the_first() {
         manifest("workers.template.metadata.annotations={kubectl.kubernetes.io/default-container: side}");
     let view = view.job.host_view().unwrap();
     assert_eq!(view.container.name, "side");
+    assert!(!view.ignored.iter().any(|field| field.contains("annotations")));
     assert!(
         view.ignored
             .iter()

@@ -68,6 +68,11 @@ impl ConfFiles {
         self.models.get(name)
     }
 
+    /// Returns whether a model has a file of its own.
+    pub(crate) fn is_own_file(&self, name: &str) -> bool {
+        name != DEFAULT_MODEL && self.models.contains_key(name)
+    }
+
     /// Returns all models by name.
     pub fn models(&self) -> impl Iterator<Item = (&str, &ModelConf)> {
         self.models.iter().map(|(name, model)| (name.as_str(), model))

@@ -97,6 +97,15 @@ impl LicenseList {
             .map(License::count)
     }
 
+    /// Returns whether an item that is no license has this name.
+    pub(crate) fn has_mistake_in(&self, name: &str) -> bool {
+        let mut values = self
+            .errors
+            .iter()
+            .filter_map(|error| error.violation.value.as_deref());
+        values.any(|item| name_of(item) == name)
+    }
+
     fn add(&mut self, new: License) {
         match self.items.iter_mut().find(|known| known.name == new.name) {
             Some(known) => known.count = known.count.saturating_add(new.count),
@@ -153,6 +162,9 @@ fn parse_item(item: Span<'_>) -> Result<License, ConfError> {
             "has white space or a control character",
             "remove it",
         ));
+    }
+    if let Some(at) = text.find(['"', '\'']) {
+        return Err(item.error_at(at, FIELD, "has a quotation mark", "remove it"));
     }
     let name = name_of(text);
     if name.is_empty() {

@@ -5,7 +5,7 @@ const MAX_LEN: usize = 40;
 
 /// Returns the candidate that `name` probably stands for: it differs in case, or by one edit for every four
 /// characters.
-pub(super) fn closest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn closest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if name.len() > MAX_LEN {
         return None;
     }

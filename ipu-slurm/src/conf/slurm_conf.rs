@@ -30,6 +30,7 @@ pub struct SlurmConf {
     settings: Vec<SlurmSetting>,
     unread: Vec<ConfError>,
     patterns: Vec<ConfError>,
+    leftovers: Vec<ConfError>,
 }
 
 /// A file by its name and text.
@@ -76,6 +77,7 @@ impl SlurmConf {
             settings: Vec::new(),
             unread: Vec::new(),
             patterns: Vec::new(),
+            leftovers: Vec::new(),
         };
         let file = conf.add_file(name.to_owned(), text.to_owned());
         conf.read_file(file, source, &mut IncludeStack::default());
@@ -142,9 +144,11 @@ impl SlurmConf {
         &self.unread
     }
 
-    /// Returns the `Include` lines with a pattern, which no version of Slurm expands.
-    pub(crate) fn patterns(&self) -> &[ConfError] {
-        &self.patterns
+    /// Returns the lines that Slurm refuses: `Include` with a pattern or an unreadable file, and lines with
+    /// text after a value.
+    pub(crate) fn refused_lines(&self) -> impl Iterator<Item = &ConfError> {
+        let files = self.patterns.iter().chain(&self.unread);
+        files.chain(&self.leftovers)
     }
 
     pub(crate) fn files(&self) -> &[SlurmFile] {
@@ -184,7 +188,7 @@ impl SlurmConf {
     }
 
     /// Returns the place of a setting as `file:line`.
-    pub(super) fn place(&self, setting: &SlurmSetting) -> String {
+    pub(crate) fn place(&self, setting: &SlurmSetting) -> String {
         format!("{}:{}", self.files[setting.file].name, setting.line)
     }
 
@@ -217,10 +221,27 @@ impl SlurmConf {
         for line in logical_lines(&self.files[file].text) {
             match include_path(&line.text) {
                 Some(path) => self.include(file, &line, path, source, includes),
-                None => self.settings.extend(setting_of(file, &line)),
+                None => {
+                    let (setting, leftover) = setting_of(file, &line);
+                    if let (Some(setting), Some(leftover)) = (&setting, leftover) {
+                        let error = self.leftover(setting, &line, leftover);
+                        self.leftovers.push(error);
+                    }
+                    self.settings.extend(setting);
+                }
             }
         }
         includes.open_files.pop();
+    }
+
+    fn leftover(&self, setting: &SlurmSetting, line: &LogicalLine, text: Range<usize>) -> ConfError {
+        let first = (line.range.start, line.number);
+        let span = self.span_at(setting.file, first, line.place(text.start), &line.text[text]);
+        span.error(
+            &setting.key,
+            "Slurm refuses text after a value",
+            "remove it, or the white space before it",
+        )
     }
 
     fn include(
@@ -359,13 +380,18 @@ fn include_path(line: &str) -> Option<Range<usize>> {
     Some(start..start + path.len())
 }
 
-/// Returns the first setting of a line with the others.
-fn setting_of(file: usize, line: &LogicalLine) -> Option<SlurmSetting> {
+/// Returns the first setting of a line with the others, and the first text after a value that is no setting.
+fn setting_of(file: usize, line: &LogicalLine) -> (Option<SlurmSetting>, Option<Range<usize>>) {
     let mut offset = 0;
     let mut first: Option<SlurmSetting> = None;
+    let mut leftover = None;
     while let Some(start) = find(&line.text, offset, |c| !is_space(c)) {
         let Some((key, value, end)) = scan(&line.text, start) else {
             offset = find(&line.text, start, is_space).unwrap_or(line.text.len());
+            // Slurm knows forms with a sign that this reader does not, such as `Key+=Value`.
+            if first.is_some() && leftover.is_none() && !line.text[start..offset].contains('=') {
+                leftover = Some(start..offset);
+            }
             continue;
         };
         let setting = SlurmSetting {
@@ -384,7 +410,7 @@ fn setting_of(file: usize, line: &LogicalLine) -> Option<SlurmSetting> {
         }
         offset = end;
     }
-    first
+    (first, leftover)
 }
 
 /// Scans `Key=Value`, `Key = Value` or `Key="a value"`. Returns the key, the value with its quotation marks,

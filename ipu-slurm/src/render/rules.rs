@@ -1,10 +1,15 @@
 //! The settings of `slurm.conf` that IPUs need.
 
 mod graphcore;
+mod licenses;
+mod repeated;
 
 use super::edits::Edits;
 use super::{Finding, Model, RenderInput, Severity, SlurmVersion};
-use crate::conf::{ConfFiles, LicenseList, SlurmConf, SlurmSetting, with_count};
+use crate::conf::{ConfFiles, SlurmConf, SlurmSetting};
+
+pub(super) use licenses::{absent as absent_licenses, in_force as licenses};
+pub(super) use repeated::repeated;
 
 /// The keys of hooks in `slurm.conf`, with the names of the links to the program.
 const HOOKS: [(&str, &str); 3] = [
@@ -26,7 +31,6 @@ const ALLOC_FLAGS: [&str; 7] = [
 ];
 /// Largest time limit that Slurm takes, in seconds.
 const MAX_SECONDS: u64 = 65_533;
-const LICENSES_KEY: &str = "Licenses";
 /// Time of a hook besides the wait for IPUs, in seconds.
 const HOOK_SECONDS: u64 = 60;
 
@@ -59,7 +63,8 @@ pub(super) fn apply(
         is_complete: true,
     };
     rules.all(input, conf, models, (has_gres, has_static));
-    rules.includes();
+    rules.refused_lines();
+    rules.findings.extend(repeated(&input.slurm_conf, input.version));
     rules.is_complete
 }
 
@@ -70,12 +75,6 @@ pub(super) fn has_slurmdbd(conf: &SlurmConf) -> bool {
     value.is_some_and(|value| value.eq_ignore_ascii_case("accounting_storage/slurmdbd"))
 }
 
-/// Returns the licenses in force.
-pub(super) fn licenses(conf: &SlurmConf) -> LicenseList {
-    let setting = conf.get(LICENSES_KEY);
-    setting.map_or_else(LicenseList::default, |setting| conf.licenses(setting))
-}
-
 impl<'a> Rules<'a, '_> {
     fn all(
         &mut self,
@@ -84,6 +83,8 @@ impl<'a> Rules<'a, '_> {
         models: &[Model<'_>],
         (has_gres, has_static): (bool, bool),
     ) {
+        let mistakes = licenses::mistakes(self.conf, conf);
+        self.findings.extend(mistakes.into_iter().map(Finding::error));
         self.select_type();
         self.directory();
         if has_gres {
@@ -182,24 +183,10 @@ impl<'a> Rules<'a, '_> {
         }
     }
 
-    /// Reports each `Include` that Slurm or this program does not follow.
-    fn includes(&mut self) {
-        let severity = if self.is_complete {
-            Severity::Warning
-        } else {
-            Severity::Error
-        };
-        let patterns = self
-            .conf
-            .patterns()
-            .iter()
-            .map(|error| (Severity::Warning, error));
-        let unread = self.conf.unread().iter().map(|error| (severity, error));
-        let findings = patterns.chain(unread).map(|(severity, error)| Finding {
-            severity,
-            error: error.clone(),
-        });
-        self.findings.extend(findings);
+    /// Reports lines that Slurm refuses. No daemon and no command then starts.
+    fn refused_lines(&mut self) {
+        let refused = self.conf.refused_lines().cloned();
+        self.findings.extend(refused.map(Finding::error));
     }
 
     /// Adds items to a list with commas, unless it has them.
@@ -216,40 +203,6 @@ impl<'a> Rules<'a, '_> {
         }
         if list.len() > before {
             self.set(key, &list.join(","), severity, rule);
-        }
-    }
-
-    /// Sets the licenses of models, and keeps those of other products, even if Slurm refuses them.
-    fn licenses(&mut self, models: &[Model<'_>]) {
-        let list = licenses(self.conf);
-        let findings = list.errors().iter().map(|error| Finding {
-            severity: Severity::Warning,
-            error: error.clone(),
-        });
-        self.findings.extend(findings);
-        let setting = self.conf.get(LICENSES_KEY);
-        if setting.is_some_and(|setting| setting.value().contains('='))
-            && self.version < SlurmVersion::EQUALS_SIGN
-        {
-            let rule = format!("Slurm {} takes `=` for a part of the name", self.version);
-            self.report(
-                Severity::Warning,
-                LICENSES_KEY,
-                setting,
-                &rule,
-                "write name:count",
-            );
-        }
-        let old = self.conf.value(LICENSES_KEY).unwrap_or_default();
-        let new = models
-            .iter()
-            .fold(old.to_owned(), |text, model| match list.count(model.name) {
-                Some(count) if count == model.ipus => text,
-                _ => with_count(&text, model.name, model.ipus),
-            });
-        if new != old {
-            let rule = "Slurm counts the IPUs of a model as licenses";
-            self.set(LICENSES_KEY, &new, Severity::Error, rule);
         }
     }
 

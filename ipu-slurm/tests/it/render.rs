@@ -1,6 +1,7 @@
 //! Rendered configurations.
 
 mod guide;
+mod mistakes;
 mod properties;
 
 use std::fs;
@@ -151,7 +152,7 @@ fn a_setting_is_changed_in_the_file_that_has_it() {
     );
     let shown: Vec<String> = findings(&rendered);
     let expected = [
-        "warning: licenses.conf:1:44: license = x:y: a count is a whole number",
+        "error: licenses.conf:1:44: license = x:y: a count is a whole number",
         "error: licenses.conf:1:10: Licenses = matlab:4;pod64:8,,ansys:0,pod64:8,x:y: Slurm counts",
         "warning: hooks.conf:1:17: PrologSlurmctld = /site/start.sh: is a program of your own, and stays",
         "error: hooks.conf:7:21: PrologEpilogTimeout = 30: Slurm kills",
@@ -175,7 +176,7 @@ fn a_line_is_added_only_if_no_file_has_its_key() {
     assert!(complete.is_complete);
     let unread = "slurm.conf:5:9: Include = absent.conf: cannot be read: No such file; correct the path, or run \
                   the command where the file is";
-    assert!(findings(&complete).contains(&format!("warning: {unread}")));
+    assert!(findings(&complete).contains(&format!("error: {unread}")));
 
     let incomplete = without("JobSubmitPlugins=");
     assert!(!incomplete.is_complete && file(&incomplete, "slurm.conf").is_none());
@@ -221,8 +222,8 @@ fn a_count_with_an_equals_sign_is_reported_for_versions_that_do_not_know_it() {
         let mut input = input(&format!("Licenses={licenses}\nNodeName=n1\n"));
         input.version = version.parse().unwrap();
         let findings = findings(&render(&input).unwrap());
-        let expected = "warning: slurm.conf:1:10: Licenses = pod64=64: Slurm 22.05 takes `=` for a part of the name; \
-                        write name:count";
+        let expected = "error: slurm.conf:1:10: Licenses = pod64=64: Slurm 22.05 takes `=` for a part of the name; \
+                        write Licenses=pod64:64";
         assert_eq!(
             findings.iter().any(|finding| finding == expected),
             is_reported,

@@ -177,6 +177,10 @@ pub(crate) fn parse(
     let (parsed, host) = match (parsed, host) {
         (Ok(parsed), Ok(host)) => (parsed, host),
         (parsed, host) => {
+            // A suggestion about an unknown field may explain a violation.
+            for warning in manifest.warnings() {
+                output.warn(&warning.to_string());
+            }
             let mut violations = parsed.err().unwrap_or_default();
             for violation in host.err().unwrap_or_default() {
                 if !violations.iter().any(|other| other.field == violation.field) {

@@ -93,7 +93,13 @@ impl fmt::Display for OptionError {
                     Some(job) => write!(f, "which was submitted with {}", assignment(*option, job))?,
                     None => write!(f, "which was submitted without --{}", text(option.name()))?,
                 }
-                f.write_str("; leave the option out")
+                f.write_str("; leave the option out")?;
+                if *option == JobOption::Ipus && job_value.is_some() {
+                    let share =
+                        ", and submit the job with --ipu-gcds=N to share its IPUs among N tasks of a step";
+                    f.write_str(share)?;
+                }
+                Ok(())
             }
         }
     }

@@ -1,7 +1,9 @@
 //! `ipu-slurm doctor`: errors of the configuration and of this host.
 
 mod cluster_name;
+mod controllers;
 mod job_partitions;
+mod job_submit;
 mod spank_plugin;
 
 use std::fs::{self, Metadata};
@@ -42,6 +44,7 @@ pub(crate) fn doctor(arguments: &CheckArguments) -> ExitCode {
         if report.uses_plugin {
             spank_plugin::check(&mut report, &arguments.directory());
         }
+        job_submit::check(&mut report, &arguments.directory());
         cluster_name::check(&mut report, &arguments.directory());
         job_partitions::check(&mut report, &arguments.directory());
         if report.version.loses_licenses() {

@@ -1,7 +1,7 @@
 //! Sentences about partitions and queued requests.
 
 use ipu_core::{ReasonCode, Timestamp};
-use ipu_proxy_client::{BlockerDocument, PartitionDocument};
+use ipu_proxy_client::{BlockerDocument, PartitionDocument, UnrecordedPartition};
 use ipu_slurm::host_map::waits_for_machines;
 use ipu_slurm::text::{Holder, Shortage, shortage};
 
@@ -62,6 +62,15 @@ pub(crate) fn holder_of_partition(partition: &PartitionDocument) -> Holder {
         until: partition
             .max_runtime_seconds
             .map(|seconds| time_text(start.plus(std::time::Duration::from_secs(seconds)))),
+    }
+}
+
+/// Returns a partition that the ledger does not record as a holder.
+pub(crate) fn holder_of_foreign(partition: &UnrecordedPartition) -> Holder {
+    Holder {
+        owner: format!("partition {}", partition.id),
+        ipus: partition.size,
+        until: None,
     }
 }
 

@@ -152,6 +152,12 @@ impl Report {
         self.has_errors = true;
     }
 
+    /// Adds an error before all others, which may follow from it.
+    pub(crate) fn first_error(&mut self, line: &str) {
+        self.lines.insert(0, format!("error: {line}"));
+        self.has_errors = true;
+    }
+
     /// Adds a warning, which does not change the exit code.
     pub(crate) fn warning(&mut self, line: impl Into<String>) {
         self.lines.push(format!("warning: {}", line.into()));

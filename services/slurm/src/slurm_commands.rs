@@ -24,6 +24,9 @@ pub(crate) const DIRECTORIES: [&str; 4] = [
 /// Maximum time of a command: Slurm's default timeout of a message is 10 s, and `scontrol` retries.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Maximum number of lines of a failed command in an error.
+const MAX_ERRORS: usize = 3;
+
 /// The reason that a command of Slurm has no result.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SlurmError {
@@ -36,11 +39,11 @@ pub(crate) enum SlurmError {
         source: io::Error,
     },
     /// The command failed.
-    #[error("{command} failed: {}", message.trim())]
+    #[error("{command} failed: {}", summary(message))]
     Failed {
         /// The command with its arguments.
         command: String,
-        /// Its standard error.
+        /// Its standard error and standard output.
         message: String,
     },
     /// The command took too long.
@@ -250,6 +253,22 @@ impl Slurm {
     }
 }
 
+/// Returns the errors in the output of a command on one line: `scontrol show config` prints 200 lines before
+/// its error. Without a word of an error, the first line.
+fn summary(output: &str) -> String {
+    let lines = || output.lines().map(str::trim).filter(|line| !line.is_empty());
+    let is_error = |line: &&str| {
+        ["error", "fatal", "failed", "is DOWN"]
+            .iter()
+            .any(|word| line.contains(word))
+    };
+    let errors: Vec<&str> = lines().filter(is_error).take(MAX_ERRORS).collect();
+    match errors.as_slice() {
+        [] => lines().next().unwrap_or_default().to_owned(),
+        errors => errors.join("; "),
+    }
+}
+
 fn has_scontrol(directory: &Path) -> bool {
     directory.is_absolute() && directory.join("scontrol").exists()
 }
@@ -271,5 +290,30 @@ fn output(command: &str, arguments: &[&str], source: InputError) -> SlurmError {
     SlurmError::Output {
         command: command_line(command, arguments),
         source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_command_is_one_line() {
+        let config = "Configuration data as of 1764000000\nAccountingStorageBackupHost = (null)\n\n\
+                      Slurmctld(primary) at ctl is DOWN\n";
+        let refused = "scontrol: error: Parse error in file /etc/slurm/slurm.conf line 3\nscontrol: fatal: Unable to \
+                       process configuration file\n";
+        for (output, expected) in [
+            (config, "Slurmctld(primary) at ctl is DOWN"),
+            (
+                refused,
+                "scontrol: error: Parse error in file /etc/slurm/slurm.conf line 3; scontrol: fatal: Unable to process \
+                 configuration file",
+            ),
+            ("\nInvalid job id specified\nmore\n", "Invalid job id specified"),
+            ("", ""),
+        ] {
+            assert_eq!(summary(output), expected);
+        }
     }
 }

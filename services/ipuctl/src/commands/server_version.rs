@@ -22,6 +22,7 @@ pub(crate) async fn run(
     };
     let controller = &status.controller;
     let host = match (&controller.host, controller.port) {
+        (Some(host), Some(port)) if host.contains(':') => format!("[{host}]:{port}"),
         (Some(host), Some(port)) => format!("{host}:{port}"),
         _ => controller.name.to_string(),
     };

@@ -1,6 +1,6 @@
 //! Requests, observes and releases the partitions of one run through the proxy, as the plan decides.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use ipu_core::hardware::PartitionSpec;
@@ -53,6 +53,8 @@ pub(crate) struct Partitions<'a> {
     /// Addresses of the controllers of active partitions.
     addresses: BTreeMap<u32, Address>,
     checked: BTreeMap<u32, Instant>,
+    /// Instances whose partition was active: the end of the others is no release.
+    held: BTreeSet<u32>,
     /// Starts of operations of the controller.
     pending: BTreeMap<u32, Instant>,
     /// Messages of instances that wait for the queue or the controller.
@@ -71,6 +73,7 @@ impl<'a> Partitions<'a> {
             requests: BTreeMap::new(),
             addresses: BTreeMap::new(),
             checked: BTreeMap::new(),
+            held: BTreeSet::new(),
             pending: BTreeMap::new(),
             waiting: BTreeMap::new(),
             swept: Instant::now(),
@@ -264,6 +267,7 @@ impl<'a> Partitions<'a> {
     }
 
     async fn on_active(&mut self, instance: u32, document: PartitionDocument) -> PartitionFacts {
+        self.held.insert(instance);
         match &document.preemption {
             Some(demand) => self.preempted.insert(instance, demand.reason.clone()),
             None => self.preempted.remove(&instance),
@@ -313,8 +317,7 @@ impl<'a> Partitions<'a> {
                 .insert(instance, format!("Releasing partition {partition}: {detail}"));
             return Ok(self.set_facts(instance, PartitionFacts::Releasing));
         }
-        let was_queued = matches!(self.facts.get(&instance), Some(PartitionFacts::Waiting { .. }));
-        if !was_queued {
+        if self.held.contains(&instance) {
             self.output.say(&format!("partition {partition} released"));
         }
         self.forget(instance);
@@ -332,6 +335,7 @@ impl<'a> Partitions<'a> {
         self.requests.remove(&instance);
         self.addresses.remove(&instance);
         self.checked.remove(&instance);
+        self.held.remove(&instance);
         self.pending.remove(&instance);
         self.waiting.remove(&instance);
     }

@@ -109,6 +109,11 @@ fn a_plan_reports_everything_that_an_api_server_would_refuse() {
         ]),
         "{done:?}"
     );
+    assert!(
+        done.err
+            .contains("spec.activeDeadlineSeconds = \"60\": is an integer"),
+        "{done:?}"
+    );
     let quoted = home.file(
         "quoted.yaml",
         &job("quoted", 1, "true").replace("jobInstances: 1", "jobInstances: '1'"),

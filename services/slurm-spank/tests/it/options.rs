@@ -166,7 +166,8 @@ fn a_step_that_asks_for_something_else_than_its_job_is_refused() {
         };
         assert_eq!(output.matches("ran\n").count(), 2, "{command}: {output}");
         for text in [
-            "vipu: --ipus=8: a step has the partition of its job, which was submitted with --ipus=4; leave the option out",
+            "vipu: --ipus=8: a step has the partition of its job, which was submitted with --ipus=4; leave the option out, and \
+             submit the job with --ipu-gcds=N to share its IPUs among N tasks of a step",
             "vipu: --ipu-gcds=2: a step has the partition of its job, which was submitted without --ipu-gcds",
         ] {
             assert!(output.contains(text), "{command}: {output}");

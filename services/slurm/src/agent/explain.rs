@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use ipu_proxy_client::{ControllerStatus, PartitionDocument};
+use ipu_proxy_client::{ControllerStatus, PartitionDocument, UnrecordedPartition};
 use ipu_slurm::conf::{LicenseList, ModelConf};
 use ipu_slurm::text::{ADMIN_COMMENT_PREFIX, Holder, Shortage, admin_comment, may_replace, shortage};
 use ipu_slurm::{JobState, LicenseCounts};
@@ -11,7 +11,7 @@ use ipu_slurm::{JobState, LicenseCounts};
 use super::context::Context;
 use super::withhold::controller_of;
 use crate::failure::Failure;
-use crate::partition::holder_of_partition;
+use crate::partition::{holder_of_foreign, holder_of_partition};
 use crate::slurm_commands::{PendingJob, may_wait_for_licenses};
 
 /// Maximum number of jobs of a pass, by priority: each takes one or two calls to slurmctld.
@@ -215,7 +215,7 @@ impl Facts {
                 ipus: license.count(),
                 free,
                 largest,
-                holders: holders(model, &self.partitions),
+                holders: holders(model, &self.partitions, &status.foreign),
             })),
             None => Wait::Other,
         }
@@ -241,8 +241,13 @@ fn usable(
     (available < ipus).then(|| (free.min(available), largest.min(available)))
 }
 
-/// Returns the holders of IPUs of a model, those with the most first.
-fn holders(model: &ModelConf, partitions: &[PartitionDocument]) -> Vec<Holder> {
+/// Returns the holders of IPUs of a model, those with the most first. `foreign` are partitions of its
+/// controller that the ledger does not record.
+fn holders(
+    model: &ModelConf,
+    partitions: &[PartitionDocument],
+    foreign: &[UnrecordedPartition],
+) -> Vec<Holder> {
     let address = model.api_address();
     let mut holders: Vec<Holder> = partitions
         .iter()
@@ -252,6 +257,7 @@ fn holders(model: &ModelConf, partitions: &[PartitionDocument]) -> Vec<Holder> {
             controller.is_some_and(|controller| controller.name.as_str() == address)
         })
         .map(holder_of_partition)
+        .chain(foreign.iter().map(holder_of_foreign))
         .collect();
     holders.sort_by_key(|holder| Reverse(holder.ipus));
     holders
@@ -301,6 +307,25 @@ mod tests {
         for other in ["vipu: no IPUs within 600 s", "waits for Ada", ""] {
             assert!(!is_about_wait(other), "{other}");
         }
+    }
+
+    #[test]
+    fn partitions_of_other_programs_are_holders() {
+        let text = "ApiHost=pod\nIpuofDir=/ipuof\n";
+        let conf = ipu_slurm::conf::ConfFiles::parse(("vipu.conf", text), &[]).unwrap();
+        let foreign = [("slurm_28", 4), ("user", 16)]
+            .map(|(id, ipus)| UnrecordedPartition::new(ipu_core::PartitionId::new(id).unwrap(), ipus));
+        let sentence = shortage(&Shortage {
+            model: "pod64".to_owned(),
+            ipus: 64,
+            free: 44,
+            largest: 32,
+            holders: holders(conf.model("vipu").unwrap(), &[], &foreign),
+        });
+        assert!(
+            sentence.ends_with("; held by partition user (16), partition slurm_28 (4)"),
+            "{sentence}"
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@ use ipu_core::{Namespace, PartitionId};
 use ipu_proxy_client::{Heartbeat, PartitionDocument, ProxyClient};
 use ipu_slurm::{OWNER_KIND, cluster_namespace, config_value};
 
+use super::controllers;
 use crate::failure::Failure;
 use crate::pool::command::{OWNER_KIND as POOL_KIND, SHARED_NODE};
 use crate::render_command::Report;
@@ -34,17 +35,23 @@ pub(super) fn check(report: &mut Report, directory: &Path) {
     let ledger = crate::block_on(async {
         let proxy = crate::proxy::connect(conf)?;
         ensure_token(&proxy).await?;
-        Ok(proxy.partitions().await?)
+        let partitions = proxy.partitions().await?;
+        Ok((partitions, proxy.controllers().await?.controllers))
     });
     // First the ledger: a job that starts later has no smaller id.
-    let partitions = match ledger {
-        Ok(partitions) => partitions,
+    let (partitions, controllers) = match ledger {
+        Ok(facts) => facts,
         Err(Failure(reason)) => {
             return report.error(format!(
                 "Proxy = {url}: {reason}; start vipu-proxy, or correct Proxy and ProxyTokenFile in vipu.conf"
             ));
         }
     };
+    let listed = controllers.iter().filter(|status| !status.draining);
+    let listed: Vec<&str> = listed.map(|status| status.controller.name.as_str()).collect();
+    for line in controllers::unknown(&report.conf, &listed) {
+        report.error(line);
+    }
     let mut found = None;
     let compare = async {
         let slurm = Slurm::find(directory);

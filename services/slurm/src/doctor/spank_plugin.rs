@@ -9,6 +9,9 @@ use crate::slurm_commands::DIRECTORIES;
 /// Part of Slurm's line about a plugin of another version. Slurm skips an `optional` one.
 const OTHER_VERSION: &str = "Incompatible Slurm plugin";
 
+/// Parts of Slurm's lines about its own files. No command then starts.
+const REFUSED: [&str; 2] = ["Parsing error", "Parse error"];
+
 /// Checks that Slurm loads the plugin.
 pub(super) fn check(report: &mut Report, directory: &Path) {
     // A host without srun submits no jobs.
@@ -23,7 +26,11 @@ pub(super) fn check(report: &mut Report, directory: &Path) {
     if String::from_utf8_lossy(&output.stdout).contains("--ipus") {
         return;
     }
-    report.error(finding(&String::from_utf8_lossy(&output.stderr)));
+    let messages = String::from_utf8_lossy(&output.stderr);
+    match refusal(&messages) {
+        Some(line) => report.first_error(&line),
+        None => report.error(finding(&messages)),
+    }
 }
 
 /// Returns the first `srun` of these directories.
@@ -32,6 +39,18 @@ fn find_srun(directories: &[&str]) -> Option<PathBuf> {
         .iter()
         .map(|directory| Path::new(directory).join("srun"));
     programs.find(|program| program.exists())
+}
+
+/// Returns the finding of a Slurm that refuses a line of its files.
+fn refusal(messages: &str) -> Option<String> {
+    let is_refusal = |line: &&str| REFUSED.iter().any(|words| line.contains(words));
+    let lines: Vec<&str> = messages.lines().map(str::trim).filter(is_refusal).collect();
+    (!lines.is_empty()).then(|| {
+        format!(
+            "srun --help: Slurm refuses its files ({}); correct the line",
+            lines.join("; ")
+        )
+    })
 }
 
 /// Returns the finding of a Slurm without the options; `messages` is the error output of `srun`.
@@ -68,6 +87,22 @@ mod tests {
             find_srun(&["/nonexistent", path]),
             Some(directory.path().join("srun"))
         );
+    }
+
+    #[test]
+    fn a_line_that_slurm_refuses_is_no_finding_about_the_plugin() {
+        let messages = "srun: error: _parse_next_key: Parsing error at unrecognized key: Licences\n\
+                        srun: error: Parse error in file /etc/slurm/slurm.conf line 3: \"Licences=pod16:16\"\n\
+                        srun: fatal: Unable to process configuration file\n";
+        assert_eq!(
+            refusal(messages).as_deref(),
+            Some(
+                "srun --help: Slurm refuses its files (srun: error: _parse_next_key: Parsing error at unrecognized key: \
+                 Licences; srun: error: Parse error in file /etc/slurm/slurm.conf line 3: \"Licences=pod16:16\"); \
+                 correct the line"
+            )
+        );
+        assert_eq!(refusal("srun: error: Failed to load plugin x.so\n"), None);
     }
 
     #[test]

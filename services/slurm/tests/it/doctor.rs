@@ -35,6 +35,7 @@ impl Host {
         );
         host.write("pod64.conf", &format!("ApiHost=pod\nIpuofDir={root}/ipuof\n"));
         host.write("ipum.allocs", "n1:ipum1\n");
+        host.write("job_submit.lua", "return slurm.SUCCESS\n");
         host.write("token", "secret\n");
         host.mode("token", 0o600);
         host.mode("", 0o755);
@@ -97,6 +98,15 @@ impl Host {
 #[test]
 fn a_healthy_host_has_no_finding() {
     assert_eq!(Host::new().errors(), Vec::<String>::new());
+}
+
+#[test]
+fn a_script_that_slurmctld_does_not_find_is_found() {
+    let host = Host::new();
+    host.write("ipu_limits.lua", "return { models = { pod16 = {} } }\n");
+    host.assert_only("ipu_limits.lua:1: models = pod16: pod16.conf is absent");
+    fs::remove_file(host.path("job_submit.lua")).unwrap();
+    host.assert_only("job_submit.lua is absent, and slurmctld does not start");
 }
 
 #[test]

@@ -133,14 +133,14 @@ fn a_license_that_slurm_refuses_is_named_and_blocks_nothing() {
     assert_eq!(
         findings(&files),
         [
-            "warning: slurm.conf:7:10: license = matlab:x: a count is a whole number from 0 to 2147483647; write \
+            "error: slurm.conf:7:10: license = matlab:x: a count is a whole number from 0 to 2147483647; write \
           matlab:1, for example"
         ]
     );
 }
 
 #[test]
-fn a_pattern_is_followed_and_reported() {
+fn a_pattern_is_followed_and_is_an_error() {
     let files = [
         ("slurm.conf", &b"ClusterName=lab\nInclude conf.d/*.conf\n"[..]),
         ("conf.d/a.conf", HOOKS.as_bytes()),
@@ -152,7 +152,7 @@ fn a_pattern_is_followed_and_reported() {
     assert_eq!(
         findings(&files),
         [
-            "warning: slurm.conf:2:9: Include = conf.d/*.conf: Slurm expands no pattern, and refuses the line; write \
+            "error: slurm.conf:2:9: Include = conf.d/*.conf: Slurm expands no pattern, and refuses the line; write \
           an Include for each file"
         ]
     );
