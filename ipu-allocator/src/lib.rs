@@ -5,7 +5,7 @@
 //! use std::sync::Arc;
 //! use std::time::Duration;
 //!
-//! use ipu_allocator::{Allocator, Controller, Ensured, MemoryStore, Options};
+//! use ipu_allocator::{Allocator, Controller, EnsureOutcome, MemoryStore, Options};
 //! use ipu_core::allocator::{Phase, Release, Request};
 //! use ipu_core::hardware::{PartitionSpec, Topology};
 //! use ipu_core::{IpuCount, JobKey, Owner};
@@ -26,7 +26,7 @@
 //! let owner = Owner::new("Example", JobKey::new("default", "mnist", "1")?);
 //! let request = Request::of_instance(owner, 0, PartitionSpec::of_size(IpuCount::try_from(4)?));
 //! let until = Instant::now() + Duration::from_secs(60);
-//! let Ensured::Entry(entry) = allocator.ensure(request.clone(), until).await? else {
+//! let EnsureOutcome::Entry(entry) = allocator.ensure(request.clone(), until).await? else {
 //!     unreachable!("the request may be queued");
 //! };
 //! assert_eq!(entry.phase, Phase::Active);

@@ -40,6 +40,7 @@ pub(crate) enum Message {
 #[derive(Clone, Debug)]
 pub(crate) struct Done {
     pub(crate) outcome: Outcome,
-    /// The entry of the partition of the command, as it is now if it still is the same request.
+    /// The entry of the command's partition: its newest state if it is still the same request, else its state
+    /// right after the command. None if no entry is left.
     pub(crate) entry: Option<Arc<Entry>>,
 }

@@ -1,4 +1,4 @@
-//! Validated names. Each type rejects invalid names of its kind, and derives nothing from the environment.
+//! Validated names. Each type rejects invalid names of its kind.
 
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -310,8 +310,8 @@ impl PartitionId {
         Self::new(value)
     }
 
-    #[cfg(feature = "allocator")]
     /// Creates the id of a hypothetical partition: it contains a blank, which no valid id has.
+    #[cfg(feature = "allocator")]
     pub(crate) fn hypothetical(number: usize) -> Self {
         Self(format!("what if {number}").into())
     }

@@ -4,6 +4,7 @@ use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
 
+use alloc::format;
 use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
@@ -51,7 +52,7 @@ impl IpuCount {
 #[non_exhaustive]
 pub enum IpuCountError {
     /// Not a power of two.
-    #[error("{value} is not a power of two from 1 to {}; the next one up is {next}", IpuCount::MAX.get())]
+    #[error("{value} is not a power of two from 1 to {}; {}", IpuCount::MAX.get(), valid_count(*value, *next))]
     NotAPowerOfTwo {
         /// The given value.
         value: u64,
@@ -64,6 +65,14 @@ pub enum IpuCountError {
         /// The given text.
         text: String,
     },
+}
+
+fn valid_count(value: u64, next: u32) -> String {
+    if value > u64::from(next) {
+        format!("the largest is {next}")
+    } else {
+        format!("the next one up is {next}")
+    }
 }
 
 impl TryFrom<u32> for IpuCount {

@@ -263,7 +263,9 @@ pub struct Entry {
     /// Set if the entry leaves no record when the controller refuses it: see [`OnNoCapacity::Reject`].
     #[serde(default, skip_serializing_if = "is_default")]
     pub rejects: bool,
-    /// Set if a repeated call may still have had an effect when the partition became active.
+    /// Set if an unanswered earlier call could still take effect when the partition became active. A
+    /// restarted process then waits [`CallTimes::settle`](crate::allocator::CallTimes::settle) before it
+    /// takes the absence of the partition as final.
     #[serde(default, skip_serializing_if = "is_default")]
     pub unsettled: bool,
     /// Set if the entry comes from an old copy of the record and its owner has not been heard since. It is

@@ -167,8 +167,8 @@ pub enum PartitionState {
 }
 
 impl PartitionState {
-    #[cfg(feature = "allocator")]
     /// Returns whether an operation of the controller is under way, which ends by itself.
+    #[cfg(feature = "allocator")]
     pub(crate) const fn is_in_progress(&self) -> bool {
         matches!(self, Self::Creating | Self::Resetting | Self::Removing)
     }

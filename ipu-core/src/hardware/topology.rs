@@ -220,6 +220,7 @@ impl Topology {
     }
 
     /// Iterates over the agents of a link domain in the order of their IPUs.
+    #[cfg(feature = "allocator")]
     pub(crate) fn link_domain_agents(&self, link_domain: u32) -> impl Iterator<Item = &AgentId> {
         let home = self.cluster_of(link_domain);
         let domain = home.and_then(|(cluster, number)| cluster.link_domains.get(number as usize));

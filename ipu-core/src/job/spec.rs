@@ -234,7 +234,7 @@ impl JobSpec {
         self.preemptible
     }
 
-    /// Returns the account that is charged, if it is not the namespace.
+    /// Returns the account that is charged; none if only the namespace is charged.
     #[must_use]
     pub fn account(&self) -> Option<&str> {
         self.account.as_deref()

@@ -80,7 +80,7 @@ pub struct PoolRequest {
 pub struct PoolAllocation {
     /// The steps, in their order.
     pub steps: Vec<PoolOperation>,
-    /// The partitions.
+    /// Names of the allocated partitions.
     pub partitions: Vec<String>,
 }
 

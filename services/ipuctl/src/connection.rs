@@ -93,8 +93,8 @@ impl Connection {
             .is_some_and(|local| local.controller.is_none())
     }
 
-    /// Returns the URL of the proxy of `--proxy`, which distinguishes runs of this host; none for the local
-    /// server.
+    /// Returns the URL of `--proxy`; none for the local server. Run records contain it, so that a command
+    /// recognizes runs of another proxy.
     pub(crate) fn remote_url(&self) -> Option<String> {
         (!self.is_local()).then(|| self.proxy.url().to_owned())
     }

@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(
             text(&[(JobOption::Ipus, "8")]),
             "--ipus=8: a step has the partition of its job, which was submitted with --ipus=4; leave the \
-             option out"
+             option out, and submit the job with --ipu-gcds=N to share its IPUs among N tasks of a step"
         );
         assert_eq!(
             text(&[(JobOption::Reconfigurable, "")]),

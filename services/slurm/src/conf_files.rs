@@ -135,7 +135,7 @@ fn expanded(path: PathBuf) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Returns whether a text matches a pattern after any beginning.
+/// Returns whether a suffix of `text` matches `pattern`, in which `*` stands for any characters.
 fn matches_after_star(text: &str, pattern: &str) -> bool {
     match pattern.split_once('*') {
         None => text.ends_with(pattern),

@@ -28,8 +28,7 @@ const LAYERS: [&[&str]; 8] = [
 ];
 
 /// The services that others are built on: a simulated IPU-POD where no controller is given, and the proxy
-/// that
-/// `ipuctl` starts where none is given.
+/// that `ipuctl` starts where none is given.
 const EXCEPTIONS: [(&str, &str); 3] = [
     ("ipuctl", "vipu-proxy"),
     ("ipuctl", "vipu-sim"),

@@ -85,9 +85,9 @@ fn is_exclusive(partition: &SlurmLine<'_>) -> bool {
             .get(key)
             .map(|setting| setting.value().eq_ignore_ascii_case(wanted))
     };
-    let is_shared = has("OverSubscribe", EXCLUSIVE).or_else(|| has("Shared", EXCLUSIVE));
+    let is_exclusive = has("OverSubscribe", EXCLUSIVE).or_else(|| has("Shared", EXCLUSIVE));
     // From Slurm 26.05 on.
-    has("Exclusive", "NODE").or(is_shared).unwrap_or(false)
+    has("Exclusive", "NODE").or(is_exclusive).unwrap_or(false)
 }
 
 /// Returns whether a node of a Slurm partition may have IPU-Machines. `nodes` is the value of `Nodes`.

@@ -78,7 +78,7 @@ async fn update(
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match context.slurm.scontrol(&arguments).await {
         Ok(()) => Ok(true),
-        // Another agent, or `gc` beside the agent, has deleted it.
+        // Another agent, or `gc` of an administrator, has deleted it.
         Err(SlurmError::Failed { message, .. }) if wanted == 0 && message.contains(UNKNOWN_RESERVATION) => {
             Ok(false)
         }

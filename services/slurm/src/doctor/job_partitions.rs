@@ -21,8 +21,8 @@ struct JobPartition {
     job: u32,
 }
 
-/// Warns of each such partition whose job has ended. A proxy or a slurmctld that does not answer is not a
-/// finding.
+/// Warns of each partition of a job script whose job has ended. A proxy or a slurmctld that does not answer
+/// is not a finding.
 pub(super) fn check(report: &mut Report, directory: &Path) {
     let conf = &report.conf;
     let found = crate::block_on(async {

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::render_command::Report;
 use crate::safe_file;
 
-/// The script that slurmctld reads beside `slurm.conf`.
+/// The script that slurmctld reads next to `slurm.conf`.
 const SCRIPT: &str = "job_submit.lua";
 /// The limits that `ipu_slurm.lua` reads.
 const LIMITS: &str = "ipu_limits.lua";

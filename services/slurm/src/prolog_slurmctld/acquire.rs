@@ -319,7 +319,7 @@ impl<'a> Acquisition<'a> {
     }
 
     fn set_start(&mut self, start: RunStart) {
-        // The namespace has been one before.
+        // Cannot fail: the cluster was a valid namespace for the previous start.
         if let Ok(owner) = start.owner(self.cluster) {
             self.partition = owner.job.partition_id(0);
             self.request.owner = OwnerDocument::from(&owner);

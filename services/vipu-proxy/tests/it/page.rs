@@ -248,7 +248,7 @@ async fn every_reason_of_the_queue_is_shown() {
     harness.start_outage().await;
     seen.extend(shown_reasons(&harness, &browser, 7).await);
     for code in [
-        "QuotaExceeded",
+        "QuotaTooSmall",
         "TooLarge",
         "UnknownAllocation",
         "PinnedIpusBusy",
