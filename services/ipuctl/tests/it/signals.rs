@@ -86,22 +86,3 @@ fn an_interrupted_creation_leaves_the_queue() {
         assert_eq!(home.run(&["partition", "list", "-o", "name"]).out, "all\n");
     }
 }
-
-#[test]
-fn an_interrupted_creation_leaves_a_request_that_another_process_repeated() {
-    let home = Home::new();
-    assert_eq!(home.run(&["partition", "create", "all", "--size", "16"]).code, 0);
-    let create = ["partition", "create", "more", "--size", "4"];
-    let mut first = Running::start(home.command(&create));
-    first.wait_for("Queued at position 1");
-    // The first process now repeats its request once, and then waits at the server for ten seconds.
-    assert_eq!(home.json(&["partition", "get", "more"])["state"], "waiting");
-    let mut second = Running::start(home.command(&create));
-    second.wait_for("Queued at position 1");
-    first.signal("-INT");
-    assert_eq!(first.end().0, 130);
-    assert_eq!(home.json(&["partition", "get", "more"])["state"], "waiting");
-    assert_eq!(home.run(&["partition", "remove", "all"]).code, 0);
-    let (code, output) = second.end();
-    assert_eq!(code, 0, "{output:#?}");
-}
