@@ -99,7 +99,7 @@ async fn a_silent_controller_says_since_when_and_keeps_its_partitions() {
         (&controller["linkDomains"], &controller["unplaced"]),
         (&json!([]), &json!(["held"]))
     );
-    // The same moment in every answer, so that the map has the same tag.
+    // Every answer names one moment, so that the tag of the map stays.
     assert_eq!(harness.get("/v1/map").await, map);
     harness.end_outage().await;
     harness

@@ -99,7 +99,7 @@ async fn a_newcomer_finds_the_five_answers() {
         .until("document.querySelectorAll('#queue tbody tr').length === 1")
         .await;
 
-    // Who holds machine a3?
+    // The holder of machine a3.
     browser.find_on_page("a3").await;
     browser
         .until("document.getElementById('detail').textContent.includes('held since')")
@@ -137,7 +137,7 @@ async fn a_newcomer_finds_the_five_answers() {
     browser
         .until("document.getElementById('plan').textContent.includes('if these ended')")
         .await;
-    // What is cordoned by whom?
+    // Cordons and their owners.
     let cordons = browser.text("#cordons").await;
     assert!(
         cordons.contains("/a8") && cordons.contains("fan is replaced"),
