@@ -207,8 +207,8 @@ impl<'a> QueueScan<'a> {
         let nearest = reasons
             .iter()
             .min_by_key(|(name, reason)| {
-                let rank = match reason.code {
-                    ReasonCode::TooLarge | ReasonCode::UnknownAllocation => 2,
+                let rank = match &reason.code {
+                    code if code.is_permanent() => 2,
                     ReasonCode::ControllerUnavailable => 1,
                     _ => 0,
                 };
