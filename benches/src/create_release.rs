@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use ipu_allocator::{Allocator, Controller, EnsureOutcome, Options, ReleaseOutcome, SqliteStore};
+use ipu_allocator::{Allocator, EnsureOutcome, Options, ReleaseOutcome, SqliteStore};
 use ipu_core::allocator::{Phase, Release, Request};
 use ipu_core::hardware::{IpuPlace, Partition, PartitionSpec, PartitionState, Topology};
 use ipu_core::{AgentId, AllocationId, ControllerName, IpuCount, JobKey, Owner, PartitionId};
@@ -47,8 +47,8 @@ impl Pairs {
         let topology: Topology = format!("{LINK_DOMAINS}x16").parse().expect("a topology");
         let mut options = Options::default();
         options.topologies.insert(name.clone(), topology);
-        let controller: Controller = Arc::new(InstantController::new(latency));
-        let pool = ControllerPool::single(name, Arc::new(controller));
+        let controller = InstantController::new(latency);
+        let pool: ControllerPool = ControllerPool::single(name, Arc::new(controller));
         let pairs = Self {
             allocator: Allocator::start(options, Arc::new(store), pool),
             names: Arc::default(),

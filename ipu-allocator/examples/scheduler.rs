@@ -2,10 +2,11 @@
 //! DIRECTORY releases the partitions of the killed one.
 #![expect(clippy::print_stdout, reason = "people read the output")]
 
-use std::{env, error::Error, fs, path::Path, sync::Arc, time::Duration, time::SystemTime};
+use std::{env, error::Error, fs, path::Path, sync::Arc, time::Duration};
 
-use ipu_allocator::{Allocator, Controller, EnsureOutcome, Options, SqliteStore};
-use ipu_core::allocator::{Entry, OwnerLiveness, Phase, Release, Request};
+use ipu_allocator::process::{ProcessHolder, ProcessLiveness};
+use ipu_allocator::{Allocator, EnsureOutcome, Options, SqliteStore};
+use ipu_core::allocator::{Phase, Release, Request};
 use ipu_core::hardware::{PartitionSpec, Topology};
 use ipu_core::{JobKey, Owner};
 use ipu_vipu_client::{ConnectOptions, ControllerPool, GrpcController};
@@ -20,8 +21,8 @@ async fn run(allocator: Allocator, name: String, ipus: u32, process: String) -> 
         "Example",
         JobKey::new("example", name.as_str(), process.as_str())?,
     );
-    let mut request = Request::of_instance(owner, 0, PartitionSpec::of_size(ipus.try_into()?));
-    request.holder = process;
+    let request =
+        Request::of_instance(owner, 0, PartitionSpec::of_size(ipus.try_into()?)).with_holder(process);
     allocator.ensure(request.clone(), Instant::now()).await?;
     if let Some(status) = allocator.view().await?.queue().get(&request.id) {
         println!("{name} waits at {}: {}", status.position, status.reason);
@@ -48,20 +49,13 @@ async fn main() -> Result<()> {
     let pod = Simulator::builder(Topology::pod16()).state_file(file("pod.json"));
     let pod = pod.start().await?;
     let endpoint = pod.addr().try_into()?;
-    let controller: Controller = Arc::new(GrpcController::connect(&endpoint, &ConnectOptions::default())?);
+    let controller = GrpcController::connect(&endpoint, &ConnectOptions::default())?;
     // The name stays, although the port of the simulator changes.
-    let pool = ControllerPool::single("pod16".parse()?, Arc::new(controller));
-    let process = format!("{:?}", SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?);
-    let (mut options, holder) = (Options::default(), process.clone());
-    // The ledger has one process at a time, and the jobs of an earlier one ended with it.
-    options.liveness = Arc::new(move |entry: &Entry| {
-        let is_live = entry.holder == holder;
-        if is_live {
-            OwnerLiveness::Live
-        } else {
-            OwnerLiveness::Dead
-        }
-    });
+    let pool: ControllerPool = ControllerPool::single("pod16".parse()?, Arc::new(controller));
+    // The jobs end with this process.
+    let process = ProcessHolder::own()?.to_string();
+    let mut options = Options::default();
+    options.liveness = Arc::new(ProcessLiveness);
     // The simulator ends with this process, and every call with it.
     options.times.settle = Duration::ZERO;
     let allocator = Allocator::start(options, Arc::new(SqliteStore::at(file("ledger.db"))?), pool);

@@ -27,7 +27,6 @@ use crate::lease::Lease;
 use crate::listings::{Listings, unavailable};
 use crate::message::{Done, Message};
 use crate::options::Options;
-use crate::runner::Controller;
 use crate::shared::{EndedRequests, EntryChange, Shared};
 use crate::store::{Store, StoreError};
 use crate::usage::UsagePosition;
@@ -80,7 +79,7 @@ struct Inner {
     inbox: mpsc::Sender<Message>,
     shared: Arc<Shared>,
     store: Arc<dyn Store>,
-    pool: ControllerPool<Controller>,
+    pool: ControllerPool,
     options: Arc<Options>,
     listings: Arc<Listings>,
     started: Instant,
@@ -108,7 +107,7 @@ impl Allocator {
     /// Starts an allocator that is kept in `store` and drives the controllers of `pool`. Returns at once: the
     /// allocator stands by until the store lets this process be the only writer.
     #[must_use]
-    pub fn start(options: Options, store: Arc<dyn Store>, pool: ControllerPool<Controller>) -> Self {
+    pub fn start(options: Options, store: Arc<dyn Store>, pool: ControllerPool) -> Self {
         let options = Arc::new(options);
         let (inbox, receiver) = mpsc::channel(INBOX_LEN);
         let shared = Arc::new(Shared::new(Arc::clone(&store), Arc::clone(&options.clock)));
@@ -225,7 +224,7 @@ impl Allocator {
 
     /// Returns the controllers.
     #[must_use]
-    pub fn pool(&self) -> &ControllerPool<Controller> {
+    pub fn pool(&self) -> &ControllerPool {
         &self.inner.pool
     }
 
@@ -727,7 +726,7 @@ fn gone(id: &PartitionId, owner: &Owner, changed: &watch::Receiver<EndedRequests
     }
 }
 
-fn reason(pool: &ControllerPool<Controller>, entry: &Entry) -> Option<Reason> {
+fn reason(pool: &ControllerPool, entry: &Entry) -> Option<Reason> {
     if let Some(reason) = entry.removal_reason() {
         return Some(reason);
     }

@@ -20,7 +20,7 @@ use crate::error::AllocatorError;
 use crate::listings::Listings;
 use crate::message::{Actions, Answer, Done, ListingResult, Message};
 use crate::options::Options;
-use crate::runner::{self, Controller};
+use crate::runner;
 use crate::shared::{Shared, Undo};
 use crate::store::{Record, Revision, Store, StoreError};
 
@@ -37,7 +37,7 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct Engine {
     pub(crate) shared: Arc<Shared>,
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) pool: ControllerPool<Controller>,
+    pub(crate) pool: ControllerPool,
     pub(crate) options: Arc<Options>,
     pub(crate) listings: Arc<Listings>,
     pub(crate) inbox: mpsc::Receiver<Message>,
@@ -74,7 +74,7 @@ impl Engine {
     pub(crate) fn new(
         shared: Arc<Shared>,
         store: Arc<dyn Store>,
-        pool: ControllerPool<Controller>,
+        pool: ControllerPool,
         options: Arc<Options>,
         listings: Arc<Listings>,
         inbox: mpsc::Receiver<Message>,

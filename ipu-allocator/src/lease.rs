@@ -18,6 +18,16 @@ use crate::liveness::Liveness;
 /// A lease: its holder is alive until the lease expires, and longer if it was renewed. The text form is the
 /// value of [`ipu_core::allocator::Request::holder`]: `lease:<seconds>:<milliseconds since 1970 when it
 /// expires>`.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use ipu_allocator::Lease;
+/// use ipu_core::Timestamp;
+///
+/// let lease = Lease::of(Duration::from_secs(60), Timestamp::from_millis(0));
+/// assert_eq!(lease.to_string().parse(), Ok(lease));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     seconds: u32,

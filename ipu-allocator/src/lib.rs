@@ -5,7 +5,7 @@
 //! use std::sync::Arc;
 //! use std::time::Duration;
 //!
-//! use ipu_allocator::{Allocator, Controller, EnsureOutcome, MemoryStore, Options};
+//! use ipu_allocator::{Allocator, EnsureOutcome, MemoryStore, Options};
 //! use ipu_core::allocator::{Phase, Release, Request};
 //! use ipu_core::hardware::{PartitionSpec, Topology};
 //! use ipu_core::{IpuCount, JobKey, Owner};
@@ -18,8 +18,8 @@
 //! // A simulated controller; yours has an address such as pod001:8090.
 //! let simulator = Simulator::builder(Topology::pod16()).start().await?;
 //! let endpoint = simulator.addr().try_into()?;
-//! let controller: Controller = Arc::new(GrpcController::connect(&endpoint, &ConnectOptions::default())?);
-//! let pool = ControllerPool::single("pod16".parse()?, Arc::new(controller));
+//! let controller = GrpcController::connect(&endpoint, &ConnectOptions::default())?;
+//! let pool: ControllerPool = ControllerPool::single("pod16".parse()?, Arc::new(controller));
 //! let allocator = Allocator::start(Options::default(), Arc::new(MemoryStore::default()), pool);
 //! allocator.leading().wait_for(|leading| *leading).await?;
 //!
@@ -54,6 +54,7 @@
 //! # Features
 //!
 //! - `sqlite` (default): [`SqliteStore`], the record in one file.
+//! - `process` (default): the module `process`, identity and liveness of processes of this host, on Linux.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod allocator;
@@ -67,6 +68,8 @@ mod listings;
 mod liveness;
 mod message;
 mod options;
+#[cfg(all(feature = "process", target_os = "linux"))]
+pub mod process;
 mod runner;
 mod shared;
 mod store;
@@ -81,7 +84,6 @@ pub use ipu_vipu_client::boot_time;
 pub use lease::{Lease, LeaseError, LeaseLiveness};
 pub use liveness::Liveness;
 pub use options::Options;
-pub use runner::Controller;
 pub use shared::EntryChange;
 #[cfg(feature = "sqlite")]
 pub use store::SqliteStore;

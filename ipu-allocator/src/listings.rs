@@ -18,14 +18,14 @@ use tokio::time::Instant;
 
 use crate::message::{ListingResult, Message};
 use crate::options::Options;
-use crate::runner::{Controller, record};
+use crate::runner::record;
 
 /// Interval at which the list of controllers is compared with the running tasks.
 const LIST_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The tasks of all controllers.
 pub(crate) struct Listings {
-    pool: ControllerPool<Controller>,
+    pool: ControllerPool,
     options: Arc<Options>,
     tasks: Mutex<BTreeMap<ControllerName, Arc<Slot>>>,
 }
@@ -58,7 +58,7 @@ impl Drop for Slot {
 }
 
 impl Listings {
-    pub(crate) fn new(pool: ControllerPool<Controller>, options: Arc<Options>) -> Arc<Self> {
+    pub(crate) fn new(pool: ControllerPool, options: Arc<Options>) -> Arc<Self> {
         Arc::new(Self {
             pool,
             options,
@@ -84,7 +84,7 @@ impl Listings {
     }
 
     fn start_tasks(&self, inbox: &mpsc::Sender<Message>) {
-        let members: Vec<Member<Controller>> = self
+        let members: Vec<Member> = self
             .pool
             .members()
             .into_iter()
@@ -156,7 +156,7 @@ impl Listings {
 
 /// Lists one controller.
 struct Lister {
-    pool: ControllerPool<Controller>,
+    pool: ControllerPool,
     name: ControllerName,
     options: Arc<Options>,
     hardware: Option<Hardware>,
@@ -240,10 +240,7 @@ impl Lister {
         Ok(Arc::new(listing.requested_at(requested)))
     }
 
-    async fn fetch_hardware(
-        &self,
-        member: &Member<Controller>,
-    ) -> Result<Option<(Topology, Vec<IpuAddress>)>, Reason> {
+    async fn fetch_hardware(&self, member: &Member) -> Result<Option<(Topology, Vec<IpuAddress>)>, Reason> {
         let name = &self.name;
         let configured = self.options.topologies.get(name).cloned();
         let agents: BTreeMap<AgentId, _> = match self.call(member.controller.ipu_attributes(&[])).await {

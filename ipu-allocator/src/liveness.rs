@@ -8,6 +8,23 @@ use ipu_core::allocator::{Claim, Entry, OwnerLiveness};
 /// Reports whether owners are alive. Return [`OwnerLiveness::Dead`] only if the owner has certainly ended and
 /// none of its processes uses the partition. Return [`OwnerLiveness::Unknown`] in all uncertain cases; the
 /// allocator releases nothing on it.
+///
+/// ```
+/// use std::collections::BTreeSet;
+/// use std::sync::{Arc, Mutex};
+///
+/// use ipu_allocator::Options;
+/// use ipu_core::allocator::{Entry, OwnerLiveness};
+///
+/// // A scheduler that knows all of its running jobs. It never reports a job as dead that may still run.
+/// let running: Arc<Mutex<BTreeSet<String>>> = Arc::default();
+/// let mut options = Options::default();
+/// options.liveness = Arc::new(move |entry: &Entry| match running.lock() {
+///     Ok(running) if running.contains(&entry.holder) => OwnerLiveness::Live,
+///     Ok(_) => OwnerLiveness::Dead,
+///     Err(_) => OwnerLiveness::Unknown,
+/// });
+/// ```
 #[async_trait]
 pub trait Liveness: Send + Sync {
     /// Returns whether the owner of `entry` is alive.

@@ -14,6 +14,18 @@ use crate::guarded_policy::guarded;
 use crate::liveness::Liveness;
 
 /// Options of an allocator.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use ipu_allocator::Options;
+/// use ipu_allocator::process::ProcessLiveness;
+///
+/// let mut options = Options::default();
+/// options.policy.preemption = true;
+/// options.compare_interval = Duration::from_secs(10);
+/// options.liveness = std::sync::Arc::new(ProcessLiveness);
+/// ```
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Options {

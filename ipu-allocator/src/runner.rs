@@ -1,6 +1,5 @@
 //! Calls to controllers: each becomes one reply.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_core::allocator::{Call, CallKind, Reply};
@@ -9,16 +8,8 @@ use ipu_core::{BootTime, ControllerName, PartitionId};
 use ipu_vipu_client::{ControllerPool, CreatePartition, VipuController, VipuError, send_before};
 use tokio::time::Instant;
 
-/// A controller behind any transport.
-pub type Controller = Arc<dyn VipuController>;
-
 /// Makes `call`, which is sent before `latest` or not at all, and answered within `deadline`.
-pub(crate) async fn run(
-    pool: ControllerPool<Controller>,
-    call: Call,
-    deadline: Duration,
-    latest: BootTime,
-) -> Reply {
+pub(crate) async fn run(pool: ControllerPool, call: Call, deadline: Duration, latest: BootTime) -> Reply {
     let Some(member) = pool.member(&call.controller) else {
         return Reply::NotSent;
     };
@@ -28,7 +19,7 @@ pub(crate) async fn run(
     let target = CallTarget {
         pool: &pool,
         call: &call,
-        controller: &**member.controller,
+        controller: &*member.controller,
         deadline,
         latest,
     };
@@ -48,7 +39,7 @@ pub(crate) async fn run(
 }
 
 struct CallTarget<'a> {
-    pool: &'a ControllerPool<Controller>,
+    pool: &'a ControllerPool,
     call: &'a Call,
     controller: &'a dyn VipuController,
     deadline: Duration,
@@ -176,11 +167,7 @@ fn unanswered(call: &Call, error: &VipuError) -> Reply {
 
 /// Records the result of a call in the health of its controller, and logs when the controller is lost and
 /// when it is back.
-pub(crate) fn record<T>(
-    pool: &ControllerPool<Controller>,
-    name: &ControllerName,
-    result: &Result<T, VipuError>,
-) {
+pub(crate) fn record<T>(pool: &ControllerPool, name: &ControllerName, result: &Result<T, VipuError>) {
     let is_lost = || pool.member(name).is_some_and(|member| member.health.is_open());
     let before = is_lost();
     pool.record(name, result);

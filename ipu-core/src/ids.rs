@@ -220,6 +220,15 @@ impl AllocationId {
 }
 
 /// Identity of a job: namespace, name and uid. Two successive jobs of the same name differ in their uid.
+///
+/// ```
+/// use ipu_core::JobKey;
+///
+/// let job = JobKey::new("default", "mnist", "4f1c")?;
+/// assert_eq!(job.partition_id(0), job.partition_id(0));
+/// assert_ne!(job.partition_id(0), job.partition_id(1));
+/// # Ok::<(), ipu_core::NameError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct JobKey {
@@ -361,6 +370,15 @@ fn base32(bytes: &[u8]) -> String {
 }
 
 /// Owner of partitions and requests: a kind of job (`IPUJob`, `SlurmJob`, `HostRun`, …) and its key.
+///
+/// ```
+/// use ipu_core::{JobKey, Owner};
+///
+/// let owner = Owner::new("IPUJob", JobKey::new("default", "mnist", "4f1c")?);
+/// let namesake = Owner::new("IPUJob", JobKey::new("default", "mnist", "77e0")?);
+/// assert_ne!(owner, namesake);
+/// # Ok::<(), ipu_core::NameError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Owner {

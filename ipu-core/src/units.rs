@@ -11,6 +11,14 @@ use serde::{Deserialize, Serialize};
 /// The number of IPUs of a partition: a power of two from 1 to [`IpuCount::MAX`].
 ///
 /// Source: partition sizes are powers of two (V-IPU user guide, "Partitions").
+///
+/// ```
+/// use ipu_core::IpuCount;
+///
+/// assert_eq!(IpuCount::try_from(16)?.get(), 16);
+/// assert!(IpuCount::try_from(12).is_err());
+/// # Ok::<(), ipu_core::IpuCountError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u32", into = "u32")]
 pub struct IpuCount(u32);
@@ -118,6 +126,15 @@ impl fmt::Display for IpuCount {
 
 /// A point in time: milliseconds since the Unix epoch. This crate never reads a clock; the caller passes
 /// `now`.
+///
+/// ```
+/// use core::time::Duration;
+/// use ipu_core::Timestamp;
+///
+/// let start = Timestamp::from_millis(1_000);
+/// assert_eq!(start.plus(Duration::from_secs(2)).since(start), Duration::from_secs(2));
+/// assert_eq!(start.since(start.plus(Duration::from_secs(2))), Duration::ZERO);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Timestamp(u64);

@@ -197,7 +197,26 @@ impl Runner {
         }
     }
 
-    pub(crate) fn finish(self) -> Result<SuiteReport, SuiteFailure> {
+    /// Ends the suite. Exactly the cases in `unsupported` must be those that could not run.
+    pub(crate) fn finish(mut self, unsupported: &[&str]) -> Result<SuiteReport, SuiteFailure> {
+        for skipped in &self.report.skipped {
+            if !unsupported.contains(&skipped.case) {
+                self.broken.push(BrokenRule {
+                    case: skipped.case,
+                    rule: "a case that cannot run is named as unsupported".to_owned(),
+                    expected: "the case runs".to_owned(),
+                    actual: skipped.reason.clone(),
+                });
+            }
+        }
+        for case in self.report.ran.iter().filter(|ran| unsupported.contains(ran)) {
+            self.broken.push(BrokenRule {
+                case,
+                rule: "only a case that cannot run is named as unsupported".to_owned(),
+                expected: "the case cannot run".to_owned(),
+                actual: "it ran".to_owned(),
+            });
+        }
         if self.broken.is_empty() {
             return Ok(self.report);
         }

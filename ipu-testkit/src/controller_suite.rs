@@ -1,8 +1,9 @@
 //! Conformance suite for [`VipuController`]: requirements on every controller and transport.
 //!
-//! To test a transport, a wrapper or a controller, implement [`ControllerBench`] and call
-//! [`controller_suite`]. The suite requires only what the trait and the reference of the V-IPU user API
-//! promise, or mark as an assumption. The comment of each case names its source.
+//! To test a transport, pass a function that connects it to [`transport_suite`]. To test another controller,
+//! implement [`ControllerBench`] and call [`controller_suite`]. The suite requires only what the trait and
+//! the reference of the V-IPU user API promise, or mark as an assumption. The comment of each case names its
+//! source.
 
 mod concurrency;
 mod crashes;
@@ -10,7 +11,12 @@ mod errors;
 mod harness;
 mod lifecycle;
 mod listing;
+#[cfg(feature = "simulator")]
+mod simulator_bench;
 mod transport;
+
+#[cfg(feature = "simulator")]
+pub use simulator_bench::transport_suite;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,25 +122,16 @@ pub enum CallFault {
 pub enum FaultSupport {
     /// The fixture did it.
     Done,
-    /// The fixture cannot do it: the case is reported as skipped.
+    /// The fixture cannot do it: the case cannot run.
     Unsupported,
 }
 
-/// Starts the controllers that [`controller_suite`] tests.
+/// A started controller under test.
 ///
-/// Only [`start`](Self::start) and [`controller`](Self::controller) are required. The other methods let the
-/// suite inject lost, repeated and delayed calls behind a transport, which must report the result of a call.
+/// Only [`controller`](Self::controller) is required. The other methods let the suite inject lost, repeated
+/// and delayed calls behind a transport, which must report the result of a call.
 #[async_trait]
 pub trait ControllerBench: Send + Sync + 'static {
-    /// Starts a fresh controller without partitions. It ends when the fixture is dropped.
-    ///
-    /// # Panics
-    ///
-    /// If it cannot be started: the panic is reported with the case.
-    async fn start(setup: Setup) -> Self
-    where
-        Self: Sized;
-
     /// Returns the controller, the same for every call of this method.
     fn controller(&self) -> Arc<dyn VipuController>;
 
@@ -171,7 +168,11 @@ pub trait ControllerBench: Send + Sync + 'static {
     }
 }
 
-/// Runs all cases in sequence against controllers that `B` starts.
+/// Runs all cases in sequence, except those that need what the bench does not offer. These must be named in
+/// `unsupported`.
+///
+/// `start` is called once for each case. It starts a fresh controller without partitions, which ends when the
+/// bench is dropped.
 ///
 /// On tokio's multi-threaded runtime the concurrent calls run in parallel; on the single-threaded one they
 /// still interleave wherever the controller waits.
@@ -182,33 +183,36 @@ pub trait ControllerBench: Send + Sync + 'static {
 /// use ipu_testkit::{ControllerBench, Setup, controller_suite};
 /// use ipu_vipu_client::VipuController;
 ///
-/// # async fn connect(_: Setup) -> Arc<dyn VipuController> { std::future::pending().await }
 /// struct Mine(Arc<dyn VipuController>);
 ///
-/// #[async_trait::async_trait]
 /// impl ControllerBench for Mine {
-///     async fn start(setup: Setup) -> Self {
-///         // Start a controller of `setup` and connect to it.
-///         Self(connect(setup).await)
-///     }
-///
 ///     fn controller(&self) -> Arc<dyn VipuController> {
 ///         Arc::clone(&self.0)
 ///     }
 /// }
 ///
+/// # async fn connect(_: Setup) -> Arc<dyn VipuController> { std::future::pending().await }
 /// # async fn test() {
-/// // In your test, under `#[tokio::test]`:
-/// let report = controller_suite::<Mine>().await;
+/// // In your test, under `#[tokio::test]`: start a controller of `setup` and connect to it.
+/// let start = |setup: Setup| async { Mine(connect(setup).await) };
+/// let report = controller_suite(start, &["a_stopped_controller_is_unreachable"]).await;
 /// println!("{report}");
 /// # }
 /// ```
 ///
 /// # Panics
 ///
-/// If a rule is broken: after the last case, with all broken rules.
-pub async fn controller_suite<B: ControllerBench>() -> SuiteReport {
-    match try_controller_suite::<B>().await {
+/// If a rule is broken, or `unsupported` is not exactly the list of cases that cannot run: after the last
+/// case, with all broken rules.
+pub async fn controller_suite<B, F>(
+    start: impl Fn(Setup) -> F + Send + Sync + 'static,
+    unsupported: &[&str],
+) -> SuiteReport
+where
+    B: ControllerBench,
+    F: Future<Output = B> + Send + 'static,
+{
+    match try_controller_suite(start, unsupported).await {
         Ok(report) => report,
         Err(failure) => panic!("the controller does not conform\n{failure}"),
     }
@@ -219,23 +223,33 @@ pub async fn controller_suite<B: ControllerBench>() -> SuiteReport {
 /// # Errors
 ///
 /// [`SuiteFailure`] with every case that found a broken rule.
-pub async fn try_controller_suite<B: ControllerBench>() -> Result<SuiteReport, SuiteFailure> {
+pub async fn try_controller_suite<B, F>(
+    start: impl Fn(Setup) -> F + Send + Sync + 'static,
+    unsupported: &[&str],
+) -> Result<SuiteReport, SuiteFailure>
+where
+    B: ControllerBench,
+    F: Future<Output = B> + Send + 'static,
+{
+    run_cases(&Harness::new(start), unsupported).await
+}
+
+async fn run_cases(harness: &Harness, unsupported: &[&str]) -> Result<SuiteReport, SuiteFailure> {
     let mut runner = Runner::new("controller_suite");
-    let harness = Harness::of::<B>();
     lifecycle::run(&mut runner, harness).await;
     listing::run(&mut runner, harness).await;
     errors::run(&mut runner, harness).await;
     concurrency::run(&mut runner, harness).await;
     crashes::run(&mut runner, harness).await;
     transport::run(&mut runner, harness).await;
-    runner.finish()
+    runner.finish(unsupported)
 }
 
 /// Runs the named cases of a module, in order.
 macro_rules! cases {
     ($($case:ident,)*) => {
-        pub(super) async fn run(runner: &mut crate::conformance::Runner, harness: super::harness::Harness) {
-            $(runner.run(stringify!($case), $case(harness)).await;)*
+        pub(super) async fn run(runner: &mut crate::conformance::Runner, harness: &super::harness::Harness) {
+            $(runner.run(stringify!($case), $case(harness.clone())).await;)*
         }
     };
 }

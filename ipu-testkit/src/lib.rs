@@ -8,17 +8,25 @@
 //!    with brute force ([`ReferenceInventory`]); [`score_policy`] measures the policy on a [`Trace`] of jobs.
 //! 2. [`check_plan`](ipu_core::job::check_plan) of `ipu-core` checks plans of your own rules, over the jobs
 //!    and observations of [`strategies`].
-//! 3. [`store_suite`] tests a [`Store`](ipu_allocator::Store).
-//! 4. [`controller_suite`] tests a [`VipuController`](ipu_vipu_client::VipuController), with concurrent calls
-//!    and callers that crash, and a transport with lost replies.
+//! 3. [`store_suite`] tests a [`Store`](ipu_allocator::Store), and [`liveness_suite`] a
+//!    [`Liveness`](ipu_allocator::Liveness).
+//! 4. `transport_suite` tests a transport with a simulated controller at its other end, and
+//!    [`controller_suite`] any other [`VipuController`](ipu_vipu_client::VipuController): with concurrent
+//!    calls, callers that crash, and lost, repeated and late replies.
 //!
 //! [`strategies`] contains the `proptest` strategies of these checks.
 //!
 //! Add it as a development dependency and call it from `tests/`.
+//!
+//! # Features
+//!
+//! - `simulator`: `transport_suite`, which brings in `vipu-sim`.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod conformance;
 mod controller_suite;
 mod job_dsl;
+mod liveness_suite;
 mod policy;
 mod random;
 mod reference_inventory;
@@ -27,11 +35,14 @@ mod store_suite;
 pub mod strategies;
 
 pub use conformance::{BrokenRule, SkippedCase, SuiteFailure, SuiteReport};
+#[cfg(feature = "simulator")]
+pub use controller_suite::transport_suite;
 pub use controller_suite::{
     CallFault, CallKind, ControllerBench, FaultSupport, Persistence, Setup, controller_suite,
     try_controller_suite,
 };
 pub use job_dsl::{job_from_dsl, raw_job_from_dsl};
+pub use liveness_suite::{LivenessBench, liveness_suite, try_liveness_suite};
 pub use policy::{PolicyCheck, PolicyFailure, PolicyProperty, PolicyReport, check_policy, check_policy_with};
 pub use random::Random;
 pub use reference_inventory::ReferenceInventory;

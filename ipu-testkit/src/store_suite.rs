@@ -55,7 +55,7 @@ where
         changes_apply_in_their_order,
         usage_is_paged_in_one_order,
     ];
-    runner.finish()
+    runner.finish(&[])
 }
 
 async fn every_open_and_every_commit_has_a_new_revision(record: EmptyRecord) -> CaseOutcome {

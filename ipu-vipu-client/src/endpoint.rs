@@ -341,6 +341,14 @@ pub enum ControllerListError {
 /// Parses a list of controllers in the order of preference: entries of
 /// [`ControllerEndpoint`], separated by `,` or by `\,`, the escaped comma of Helm's `--set`.
 ///
+/// ```
+/// use ipu_vipu_client::parse_controllers;
+///
+/// let controllers = parse_controllers("pod001:8090:ipunode=node1,pod002")?;
+/// assert_eq!(controllers[1].name().as_str(), "pod002:8090");
+/// # Ok::<(), ipu_vipu_client::ControllerListError>(())
+/// ```
+///
 /// # Errors
 ///
 /// [`ControllerListError`] with the position of the invalid entry.

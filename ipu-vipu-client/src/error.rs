@@ -16,6 +16,14 @@ pub enum Retry {
 }
 
 /// The error of a call to a V-IPU controller.
+///
+/// ```
+/// use ipu_vipu_client::{Retry, VipuError};
+///
+/// let lost = VipuError::Unreachable { endpoint: "pod001:8090".into(), detail: "the connection broke".into() };
+/// assert_eq!(lost.retry(), Retry::Soon);
+/// assert!(lost.may_have_executed(), "ask for the status before anything else is done");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum VipuError {

@@ -12,6 +12,17 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(50);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(7);
 
 /// Options of the connection to a controller.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use ipu_vipu_client::{ConnectOptions, Credentials};
+///
+/// let options = ConnectOptions::default()
+///     .with_deadline(Duration::from_secs(30))
+///     .with_credentials(Credentials::new("alice", "the access key"));
+/// assert!(!format!("{options:?}").contains("access key"));
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ConnectOptions {

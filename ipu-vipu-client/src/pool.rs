@@ -9,6 +9,7 @@ use ipu_core::ControllerName;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
+use crate::controller::VipuController;
 use crate::endpoint::ControllerEndpoint;
 use crate::error::VipuError;
 
@@ -28,8 +29,25 @@ const MAX_PAUSE: Duration = Duration::from_secs(30);
 ///
 /// A controller that [`replace`](Self::replace) removes from the list gets no new partitions. It stays
 /// reachable by name, so that its partitions can be released, until [`forget`](Self::forget).
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use ipu_vipu_client::{ConnectOptions, ControllerPool, GrpcController, VipuController, parse_controllers};
+///
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let list = parse_controllers("pod001,pod002")?;
+/// let pool: ControllerPool = ControllerPool::connect(&list, |endpoint| {
+///     let controller = GrpcController::connect(endpoint, &ConnectOptions::default())?;
+///     Ok::<_, ipu_vipu_client::ConnectError>(Arc::new(controller) as Arc<dyn VipuController>)
+/// })?;
+/// assert_eq!(pool.members().len(), 2);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
-pub struct ControllerPool<C: ?Sized> {
+pub struct ControllerPool<C: ?Sized = dyn VipuController> {
     members: Arc<Mutex<Vec<Member<C>>>>,
 }
 
@@ -43,7 +61,7 @@ impl<C: ?Sized> Clone for ControllerPool<C> {
 
 /// One controller of a pool.
 #[derive(Debug)]
-pub struct Member<C: ?Sized> {
+pub struct Member<C: ?Sized = dyn VipuController> {
     /// The name of the controller in the ledger.
     pub name: ControllerName,
     /// The address and the label of the nodes that reach its IPUs; `None` for a controller that was passed in
@@ -167,11 +185,8 @@ impl<C: ?Sized> ControllerPool<C> {
     /// The first error of `connect`.
     pub fn connect<E>(
         endpoints: &[ControllerEndpoint],
-        connect: impl FnMut(&ControllerEndpoint) -> Result<C, E>,
-    ) -> Result<Self, E>
-    where
-        C: Sized,
-    {
+        connect: impl FnMut(&ControllerEndpoint) -> Result<Arc<C>, E>,
+    ) -> Result<Self, E> {
         let pool = Self::new([]);
         pool.replace(endpoints, connect)?;
         Ok(pool)
@@ -187,11 +202,8 @@ impl<C: ?Sized> ControllerPool<C> {
     pub fn replace<E>(
         &self,
         endpoints: &[ControllerEndpoint],
-        mut connect: impl FnMut(&ControllerEndpoint) -> Result<C, E>,
-    ) -> Result<(), E>
-    where
-        C: Sized,
-    {
+        mut connect: impl FnMut(&ControllerEndpoint) -> Result<Arc<C>, E>,
+    ) -> Result<(), E> {
         let mut members = self.lock();
         let mut list = Vec::with_capacity(endpoints.len());
         for endpoint in endpoints {
@@ -202,7 +214,7 @@ impl<C: ?Sized> ControllerPool<C> {
                     state: MemberState::Listed,
                     ..member.clone()
                 },
-                None => Member::new(name.clone(), Some(endpoint.clone()), Arc::new(connect(endpoint)?)),
+                None => Member::new(name.clone(), Some(endpoint.clone()), connect(endpoint)?),
             });
         }
         for member in members.drain(..) {
@@ -226,15 +238,12 @@ impl<C: ?Sized> ControllerPool<C> {
     pub fn drain<E>(
         &self,
         endpoint: &ControllerEndpoint,
-        connect: impl FnOnce(&ControllerEndpoint) -> Result<C, E>,
-    ) -> Result<(), E>
-    where
-        C: Sized,
-    {
+        connect: impl FnOnce(&ControllerEndpoint) -> Result<Arc<C>, E>,
+    ) -> Result<(), E> {
         let mut members = self.lock();
         let name = endpoint.name();
         if members.iter().all(|member| member.name != *name) {
-            let controller = Arc::new(connect(endpoint)?);
+            let controller = connect(endpoint)?;
             members.push(Member {
                 state: MemberState::Draining,
                 ..Member::new(name.clone(), Some(endpoint.clone()), controller)

@@ -42,6 +42,19 @@ const TABLES: &str = "
         PRIMARY KEY (released_at, id, ticket, held_since)) STRICT, WITHOUT ROWID;";
 
 /// A record in an SQLite file.
+///
+/// ```
+/// use ipu_allocator::{SqliteStore, Store as _};
+///
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let directory = tempfile::tempdir()?;
+/// let store = SqliteStore::at(directory.path().join("ledger.db"))?;
+/// let record = store.open().await?;
+/// assert_eq!(record.state.entries().count(), 0);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct SqliteStore {
     shared: Arc<Shared>,

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_allocator::{Allocator, Controller, EnsureOutcome, MemoryStore, Options, ReleaseOutcome};
+use ipu_allocator::{Allocator, EnsureOutcome, MemoryStore, Options, ReleaseOutcome};
 use ipu_core::allocator::{Phase, Release, Request};
 use ipu_core::hardware::{PartitionSpec, Topology};
 use ipu_core::{IpuCount, JobKey, Owner};
-use ipu_vipu_client::{ConnectOptions, ControllerEndpoint, ControllerPool, GrpcController};
+use ipu_vipu_client::{ConnectOptions, ControllerEndpoint, ControllerPool, GrpcController, VipuController};
 use tokio::time::Instant;
 use vipu_sim::Simulator;
 
@@ -26,7 +26,8 @@ pub(crate) async fn bed() -> Bed {
         .unwrap();
     let endpoint: ControllerEndpoint = simulator.addr().try_into().unwrap();
     let connect = |endpoint: &ControllerEndpoint| {
-        GrpcController::connect(endpoint, &ConnectOptions::default()).map(|one| Arc::new(one) as Controller)
+        GrpcController::connect(endpoint, &ConnectOptions::default())
+            .map(|one| Arc::new(one) as Arc<dyn VipuController>)
     };
     let pool = ControllerPool::connect(&[endpoint], connect).unwrap();
     let allocator = Allocator::start(Options::default(), Arc::new(MemoryStore::default()), pool);

@@ -3,4 +3,5 @@
 
 mod example_scheduler;
 mod lifecycle;
+mod liveness;
 mod stores;

@@ -20,6 +20,14 @@ use crate::ids::{ControllerName, PartitionId};
 use crate::units::{BootTime, Timestamp};
 
 /// Durations of calls. All count time for which the host is suspended.
+///
+/// ```
+/// use core::time::Duration;
+/// use ipu_core::allocator::CallTimes;
+///
+/// let times = CallTimes::with_deadline(Duration::from_secs(5));
+/// assert!(times.settle >= Duration::from_secs(5));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct CallTimes {

@@ -31,6 +31,15 @@ impl core::fmt::Display for QuotaSubject {
 }
 
 /// Limits of a subject. A lowered quota does not affect partitions that are held already.
+///
+/// ```
+/// use ipu_core::allocator::{Policy, Quota, QuotaSubject};
+///
+/// let mut policy = Policy::default();
+/// let limit = Quota { max_ipus: Some(16), max_partitions: None };
+/// policy.quotas.insert(QuotaSubject::Namespace("research".parse()?), limit);
+/// # Ok::<(), ipu_core::NameError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Quota {

@@ -29,6 +29,22 @@ pub enum OnNoCapacity {
 ///
 /// While it is queued, the owner may repeat it with another priority, runtime, account or consent to
 /// preemption, and it keeps its ticket. Once it has started, the values of that moment are kept.
+///
+/// ```
+/// use core::time::Duration;
+///
+/// use ipu_core::allocator::{OnNoCapacity, Request};
+/// use ipu_core::hardware::PartitionSpec;
+/// use ipu_core::{IpuCount, JobKey, Owner};
+///
+/// let owner = Owner::new("Example", JobKey::new("default", "mnist", "1")?);
+/// let request = Request::of_instance(owner, 0, PartitionSpec::of_size(IpuCount::try_from(4)?))
+///     .with_priority(10)
+///     .with_max_runtime(Duration::from_secs(3_600))
+///     .when_full(OnNoCapacity::QueueUnlessImpossible);
+/// assert!(request.is_derived());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
@@ -120,6 +136,41 @@ impl Request {
             not_after: None,
             client_namespaces: Vec::new(),
         }
+    }
+
+    /// Sets [`attempt`](Self::attempt).
+    #[must_use]
+    pub const fn with_attempt(mut self, attempt: u32) -> Self {
+        self.attempt = attempt;
+        self
+    }
+
+    /// Sets [`priority`](Self::priority).
+    #[must_use]
+    pub const fn with_priority(mut self, priority: i32) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Sets [`max_runtime`](Self::max_runtime).
+    #[must_use]
+    pub const fn with_max_runtime(mut self, max_runtime: Duration) -> Self {
+        self.max_runtime = Some(max_runtime);
+        self
+    }
+
+    /// Sets [`holder`](Self::holder).
+    #[must_use]
+    pub fn with_holder(mut self, holder: impl Into<String>) -> Self {
+        self.holder = holder.into();
+        self
+    }
+
+    /// Sets [`on_no_capacity`](Self::on_no_capacity).
+    #[must_use]
+    pub const fn when_full(mut self, on_no_capacity: OnNoCapacity) -> Self {
+        self.on_no_capacity = on_no_capacity;
+        self
     }
 
     /// Returns whether the id is derived from owner and instance.

@@ -9,6 +9,16 @@ use crate::allocator::entry::{Entry, Phase};
 use crate::ids::{CordonId, PartitionId};
 
 /// All entries and cordons at one revision.
+///
+/// ```
+/// use ipu_core::allocator::{Change, State};
+/// use ipu_core::PartitionId;
+///
+/// let mut state = State::default();
+/// state.apply(&Change::Remove(PartitionId::new("p-mnist-0")?));
+/// assert_eq!(state.entries().count(), 0);
+/// # Ok::<(), ipu_core::NameError>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct State {
     entries: BTreeMap<PartitionId, Arc<Entry>>,

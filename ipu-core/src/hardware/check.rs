@@ -71,6 +71,12 @@ pub enum BrokenInventory {
 }
 
 /// Returns the violated invariants of `inventory`: empty unless this crate has a defect.
+///
+/// ```
+/// use ipu_core::hardware::{Inventory, Topology, check_inventory};
+///
+/// assert_eq!(check_inventory(&Inventory::new(&Topology::pod16())), []);
+/// ```
 #[must_use]
 pub fn check_inventory(inventory: &Inventory) -> Vec<BrokenInventory> {
     let domains = inventory.topology().link_domains();

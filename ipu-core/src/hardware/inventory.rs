@@ -40,6 +40,21 @@ use pool::Pool;
 /// The time of `occupy`, `vacate`, a lookup of a holder, and first-fit and best-fit up to 64 IPUs does not
 /// grow with the number of IPUs. Other queries visit each link domain once. A clone is an independent copy
 /// for hypothetical placements.
+///
+/// ```
+/// use ipu_core::hardware::{Block, Inventory, Topology};
+/// use ipu_core::{IpuCount, PartitionId};
+///
+/// let mut inventory = Inventory::new(&Topology::pod16());
+/// let four = IpuCount::try_from(4)?;
+/// let holder = PartitionId::new("p-mnist-0")?;
+/// inventory.occupy(holder.clone(), Block::within(0, 4, four)?)?;
+/// assert_eq!(inventory.fit_count(four, None), 3);
+/// assert_eq!(inventory.largest_block(), Some(IpuCount::try_from(8)?));
+/// inventory.vacate(&holder)?;
+/// assert_eq!(inventory.free(), 16);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Inventory {
     topology: Topology,
@@ -121,6 +136,17 @@ impl Inventory {
 
     /// Returns the holders that would have to end for `size` to fit; none if no end helps. See
     /// [`InventoryView::blockers_for`].
+    ///
+    /// ```
+    /// use ipu_core::hardware::{Block, Inventory, Topology};
+    /// use ipu_core::{IpuCount, PartitionId};
+    ///
+    /// let mut inventory = Inventory::new(&Topology::pod16());
+    /// inventory.occupy(PartitionId::new("p-mnist-0")?, Block::within(0, 0, IpuCount::try_from(1)?)?)?;
+    /// let blockers = inventory.blockers_for(IpuCount::try_from(16)?, None);
+    /// assert!(format!("{blockers:?}").contains("p-mnist-0"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn blockers_for(&self, size: IpuCount, allocation: Option<&AllocationId>) -> Option<Blockers> {
         self.view(allocation).ok()?.blockers_for(size)

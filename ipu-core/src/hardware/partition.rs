@@ -10,6 +10,17 @@ use crate::ids::{AllocationId, ClusterId, PartitionId};
 use crate::units::IpuCount;
 
 /// Properties of a partition, used for requests and for comparison with existing partitions.
+///
+/// ```
+/// use ipu_core::IpuCount;
+/// use ipu_core::hardware::PartitionSpec;
+///
+/// let mut spec = PartitionSpec::of_size(IpuCount::try_from(4)?);
+/// spec.gcds = 8;
+/// let error = spec.check().expect_err("more GCDs than IPUs");
+/// assert_eq!(error.field(), "gcds");
+/// # Ok::<(), ipu_core::IpuCountError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PartitionSpec {

@@ -79,6 +79,15 @@ pub struct Allocation {
 /// public record: an allocation option that takes the same names replaced the cluster option of the tools.
 ///
 /// Cloning is cheap: clones share the data.
+///
+/// ```
+/// use ipu_core::hardware::Topology;
+///
+/// let topology: Topology = "2x16".parse()?;
+/// assert_eq!((topology.link_domains(), topology.ipus()), (2, 128));
+/// assert_eq!(Topology::pod64().ipus(), 64);
+/// # Ok::<(), ipu_core::hardware::TopologyError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "validate::Raw", into = "validate::Raw")]
 pub struct Topology {
@@ -212,6 +221,14 @@ impl Topology {
     }
 
     /// Returns the agent of the machine with the IPU at `address`.
+    ///
+    /// ```
+    /// use ipu_core::hardware::{IpuAddress, Topology};
+    ///
+    /// let topology = Topology::pod16();
+    /// let agent = topology.agent_at(IpuAddress { link_domain: 0, ipu: 5 }).expect("the topology has the IPU");
+    /// assert_eq!(topology.agent_ipus(agent).expect("the topology has the machine")[1].ipu, 5);
+    /// ```
     #[must_use]
     pub fn agent_at(&self, address: IpuAddress) -> Option<&AgentId> {
         let (cluster, number) = self.cluster_of(address.link_domain)?;

@@ -44,6 +44,14 @@ impl fmt::Display for Exit {
 }
 
 /// A set of exit codes, written as codes and ranges: `128-255,42`.
+///
+/// ```
+/// use ipu_core::job::ExitCodeSet;
+///
+/// let retryable: ExitCodeSet = "1-3,137".parse()?;
+/// assert!(retryable.contains(137) && !retryable.contains(4));
+/// # Ok::<(), ipu_core::job::ExitCodeSetError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ExitCodeSet {

@@ -18,6 +18,18 @@ use crate::units::IpuCount;
 /// A valid job.
 ///
 /// Source of the fields: the IPUJob custom resource 1.2.0 and the V-IPU guide §6.6–6.7.
+///
+/// ```
+/// use ipu_core::job::{Limits, RawJob};
+///
+/// let raw: RawJob = serde_json::from_str(
+///     r#"{"metadata": {"name": "mnist", "uid": "1"}, "spec": {"ipusPerJobInstance": "4", "jobInstances": 2}}"#,
+/// )?;
+/// let job = raw.parse(&Limits::default()).expect("it can run").spec;
+/// assert_eq!((job.instances(), job.ipus_per_instance().get()), (2, 4));
+/// assert_eq!(job.worker_name(1, 0), "mnist-worker-1");
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobSpec {

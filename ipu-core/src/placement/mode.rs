@@ -17,6 +17,14 @@ pub type SharedPolicy = Arc<dyn PlacementPolicy + Send + Sync>;
 ///
 /// Its text form is its [name](Self::name), which is read for the built-in policies only. Two modes are equal
 /// if their names are.
+///
+/// ```
+/// use ipu_core::placement::{FirstFit, PlacementMode};
+///
+/// assert_eq!("best-fit".parse::<PlacementMode>()?.name(), "best-fit");
+/// assert_eq!(PlacementMode::explicit(FirstFit).name(), "first-fit");
+/// # Ok::<(), ipu_core::placement::PlacementModeError>(())
+/// ```
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum PlacementMode {

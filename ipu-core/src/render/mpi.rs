@@ -8,6 +8,19 @@ use alloc::vec::Vec;
 use crate::job::JobSpec;
 
 /// Returns the hostfile of instance `instance`: its workers, one slot each, in order of their GCD.
+///
+/// ```
+/// use ipu_core::job::{Limits, RawJob};
+/// use ipu_core::render::hostfile;
+///
+/// let raw: RawJob = serde_json::from_str(
+///     r#"{"metadata": {"name": "mnist", "uid": "1"},
+///         "spec": {"ipusPerJobInstance": "4", "workersPerJobInstance": "2", "launcher": {"command": ["mpirun"]}}}"#,
+/// )?;
+/// let job = raw.parse(&Limits::default()).expect("it can run").spec;
+/// assert_eq!(hostfile(&job, 0).lines().count(), 2);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[must_use]
 pub fn hostfile(job: &JobSpec, instance: u32) -> String {
     (0..job.workers_per_instance())

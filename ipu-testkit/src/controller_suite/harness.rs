@@ -28,17 +28,24 @@ pub(super) enum Removal {
 
 type StartFuture = Pin<Box<dyn Future<Output = Box<dyn ControllerBench>> + Send>>;
 
-/// Starts controllers of one fixture type. A function pointer, so that the cases are compiled once and not
-/// for every type.
-#[derive(Clone, Copy)]
-pub(super) struct Harness(fn(Setup) -> StartFuture);
+/// Starts controllers of one fixture. A function object, so that the cases are compiled once and not for
+/// every type.
+#[derive(Clone)]
+pub(super) struct Harness(Arc<dyn Fn(Setup) -> StartFuture + Send + Sync>);
 
 impl Harness {
-    pub(super) fn of<B: ControllerBench>() -> Self {
-        Self(|setup| Box::pin(async move { Box::new(B::start(setup).await) as Box<dyn ControllerBench> }))
+    pub(super) fn new<B, F>(start: impl Fn(Setup) -> F + Send + Sync + 'static) -> Self
+    where
+        B: ControllerBench,
+        F: Future<Output = B> + Send + 'static,
+    {
+        Self(Arc::new(move |setup| {
+            let started = start(setup);
+            Box::pin(async move { Box::new(started.await) as Box<dyn ControllerBench> })
+        }))
     }
 
-    pub(super) async fn start(self, setup: Setup) -> Fixture {
+    pub(super) async fn start(&self, setup: Setup) -> Fixture {
         let implementation = (self.0)(setup).await;
         let controller = implementation.controller();
         Fixture {

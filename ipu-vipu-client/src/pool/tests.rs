@@ -15,7 +15,7 @@ fn pool(list: &str) -> ControllerPool<String> {
 
 fn replace(pool: &ControllerPool<String>, list: &str) {
     let endpoints = parse_controllers(list).unwrap();
-    let connect = |endpoint: &ControllerEndpoint| Ok::<_, ()>(format!("connected as {endpoint}"));
+    let connect = |endpoint: &ControllerEndpoint| Ok::<_, ()>(Arc::new(format!("connected as {endpoint}")));
     pool.replace(&endpoints, connect).unwrap();
 }
 
@@ -136,7 +136,7 @@ fn the_first_of_two_controllers_with_one_name_is_kept() {
 #[test]
 fn an_unlisted_controller_of_the_ledger_drains_until_a_list_names_it() {
     let pool = pool("a");
-    let connect = |endpoint: &ControllerEndpoint| Ok::<_, ()>(format!("drained as {endpoint}"));
+    let connect = |endpoint: &ControllerEndpoint| Ok::<_, ()>(Arc::new(format!("drained as {endpoint}")));
     for name in ["old:1", "a:8090"] {
         pool.drain(&name.parse().unwrap(), connect).unwrap();
     }

@@ -12,8 +12,8 @@ mod report;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipu_allocator::process::ProcessHolder;
 use ipu_core::job::JobKind;
-use vipu_proxy::process_holder::ProcessHolder;
 
 use self::engine::Engine;
 use self::host_job::HostJob;

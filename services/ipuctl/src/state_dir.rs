@@ -5,8 +5,8 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use ipu_allocator::process::ProcessHolder;
 use ipu_core::allocator::OwnerLiveness;
-use vipu_proxy::process_holder::ProcessHolder;
 
 use crate::exit_code::{Code, Failure};
 

@@ -9,8 +9,6 @@ use ipu_proxy_client::{AllocationPartitions, UnrecordedPartition};
 use ipu_vipu_client::{Member, VipuError};
 use tokio::time::Instant;
 
-use ipu_allocator::Controller;
-
 use crate::app::App;
 use crate::partition_api::parse_name;
 use crate::problem::Problem;
@@ -52,7 +50,7 @@ pub(crate) async fn remove(
 struct Allocation {
     id: AllocationId,
     name: ControllerName,
-    member: Member<Controller>,
+    member: Member,
 }
 
 impl Allocation {

@@ -17,8 +17,6 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use vipu_sim::SimulatorService;
 
-use ipu_allocator::Controller;
-
 use crate::instrumented_controller;
 use crate::metrics::Metrics;
 
@@ -60,7 +58,10 @@ impl Connector {
 
     /// Connects to the controller at `endpoint`. With unusable secrets, the returned controller is
     /// unreachable, so that the others work.
-    pub(crate) fn connect(&self, endpoint: &ControllerEndpoint) -> Result<Controller, ConnectError> {
+    pub(crate) fn connect(
+        &self,
+        endpoint: &ControllerEndpoint,
+    ) -> Result<Arc<dyn VipuController>, ConnectError> {
         self.connect_with(endpoint, self.read(endpoint))
     }
 
@@ -68,7 +69,7 @@ impl Connector {
         &self,
         endpoint: &ControllerEndpoint,
         read: ReadResult,
-    ) -> Result<Controller, ConnectError> {
+    ) -> Result<Arc<dyn VipuController>, ConnectError> {
         self.used.lock().insert(endpoint.name().clone(), read.clone());
         match read {
             Ok(secrets) => {
@@ -105,7 +106,7 @@ impl Connector {
         &self,
         endpoint: &ControllerEndpoint,
         logged: &mut BTreeMap<ControllerName, String>,
-    ) -> Option<Controller> {
+    ) -> Option<Arc<dyn VipuController>> {
         let read = self.read(endpoint);
         let name = endpoint.name();
         let previous = self.used.lock().get(name).cloned();
@@ -136,11 +137,7 @@ impl Connector {
     }
 
     /// Reloads changed secrets of the controllers of `pool` until the proxy stops.
-    pub(crate) async fn watch_secrets(
-        &self,
-        pool: &ControllerPool<Controller>,
-        mut stopping: watch::Receiver<bool>,
-    ) {
+    pub(crate) async fn watch_secrets(&self, pool: &ControllerPool, mut stopping: watch::Receiver<bool>) {
         if self.directory.is_none() {
             return;
         }
@@ -155,7 +152,7 @@ impl Connector {
                     .endpoint
                     .and_then(|endpoint| self.reload(&endpoint, &mut logged));
                 if let Some(controller) = reloaded {
-                    pool.reconnect(&member.name, Arc::new(controller));
+                    pool.reconnect(&member.name, controller);
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipu_allocator::{Controller, View};
+use ipu_allocator::View;
 use ipu_core::allocator::{Capacity, CapacityBySize, CordonTarget};
 use ipu_core::placement::PlacementMode;
 use ipu_core::{AgentId, ControllerName, CordonOwner, ErrorChain, Reason, ReasonCode};
@@ -29,7 +29,7 @@ pub(crate) async fn controllers(app: &App) -> Result<ControllerList, Problem> {
     // Read after the query, which has updated the health of the controllers.
     let members: Vec<_> = pool.members().into_iter().chain(pool.draining()).collect();
     let mut versions = versions(&members).await;
-    let status = |member: Member<Controller>| {
+    let status = |member: Member| {
         let capacity = capacities.remove(&member.name);
         let is_same = matches!(&capacity, Some(Err(reason)) if reason.code == ReasonCode::SameController);
         let (capacity, error) = match capacity {
@@ -195,7 +195,7 @@ pub(crate) fn warn_of_unlisted_placements<C: ?Sized>(
 }
 
 /// Queries the versions of all available controllers concurrently.
-pub(crate) async fn versions(members: &[Member<Controller>]) -> BTreeMap<ControllerName, String> {
+pub(crate) async fn versions(members: &[Member]) -> BTreeMap<ControllerName, String> {
     let mut queries = JoinSet::new();
     for member in members
         .iter()

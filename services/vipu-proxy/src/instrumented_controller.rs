@@ -12,8 +12,6 @@ use ipu_vipu_client::{
 };
 use tokio::time::Instant;
 
-use ipu_allocator::Controller;
-
 use crate::metrics::Metrics;
 
 /// Wraps `controller` so that its calls are recorded under the name of `endpoint`.
@@ -21,7 +19,7 @@ pub(crate) fn with_metrics(
     controller: GrpcController,
     endpoint: &ControllerEndpoint,
     metrics: &Arc<Metrics>,
-) -> Controller {
+) -> Arc<dyn VipuController> {
     Arc::new(InstrumentedController {
         controller,
         name: endpoint.name().clone(),

@@ -36,7 +36,6 @@ mod metrics;
 mod middleware;
 mod partition_api;
 mod problem;
-pub mod process_holder;
 mod query;
 mod router;
 mod routes;

@@ -1,10 +1,10 @@
 //! The field `processId` of a request: a process of this host that holds the partition.
 
+use ipu_allocator::process::{ProcessHolder, is_in_own_namespace};
 use ipu_proxy_client::PutPartition;
 use ipu_serve::Peer;
 
 use crate::problem::Problem;
-use crate::process_holder::ProcessHolder;
 
 /// Holder evidence of a partition that outlives the process that requested it: nothing reports its end.
 const UNOBSERVED: &str = "unobserved";
@@ -33,13 +33,4 @@ pub(crate) fn local_holder(body: &PutPartition, peer: Option<&Peer>) -> Result<O
             fix,
         )),
     }
-}
-
-/// Returns whether the innermost pid namespace of the process is that of this process.
-fn is_in_own_namespace(pid: u32) -> bool {
-    let status = i32::try_from(pid)
-        .ok()
-        .and_then(|pid| procfs::process::Process::new(pid).ok()?.status().ok());
-    // One id for each namespace from that of `/proc` to the innermost.
-    status.is_some_and(|status| status.nspid.is_none_or(|ids| ids.len() == 1))
 }

@@ -5,7 +5,6 @@ use std::hash::{DefaultHasher, Hasher as _};
 
 use http::header::{ETAG, IF_NONE_MATCH};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use ipu_allocator::Controller;
 use ipu_core::allocator::ControllerMap;
 use ipu_core::{ControllerName, ErrorChain};
 use ipu_proxy_client::{
@@ -35,7 +34,7 @@ pub(crate) async fn map(app: &App) -> Result<MapDocument, Problem> {
         .filter(|member| view.hardware().listing(&member.name).is_some());
     let mut versions: BTreeMap<ControllerName, String> =
         versions(&answering.cloned().collect::<Vec<_>>()).await;
-    let document = |member: Member<Controller>| {
+    let document = |member: Member| {
         let error = view.hardware().listing_error(&member.name);
         let health = match (error, member.state) {
             (Some(_), _) if member.same_as.is_some() => ControllerHealth::Alias,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use ipu_allocator::process::ProcessHolder;
 use ipu_allocator::{Allocator, Lease};
 use ipu_core::allocator::{Entry, OnNoCapacity, Phase, QueueStatus, Request};
 use ipu_core::hardware::PartitionSpec;
@@ -17,7 +18,6 @@ use ipu_proxy_client::{
 use ipu_vipu_client::ControllerEndpoint;
 
 use crate::problem::Problem;
-use crate::process_holder::ProcessHolder;
 
 /// Maximum length of an owner kind in bytes.
 const MAX_KIND_LEN: usize = 63;

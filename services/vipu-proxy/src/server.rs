@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use ipu_allocator::process::{ProcessHolder, ProcessLiveness};
 use ipu_allocator::{
     Allocator, LeaseLiveness, Liveness, MemoryStore, Options, SqliteStore, Store, StoreError,
 };
@@ -31,7 +32,6 @@ use crate::kubernetes::{self, Cluster};
 use crate::local::LocalUsers;
 use crate::metrics::Metrics;
 use crate::middleware::{AccessPolicy, Gateway, MAX_UNSENT_BYTES, Timeouts};
-use crate::process_holder::ProcessHolder;
 use crate::settings::{
     Config, Hardware, Limits, ListenAddress, ReadAccess, StoreChoice, keys_for_restart, read_settings,
 };
@@ -379,12 +379,10 @@ struct HolderLiveness(LeaseLiveness);
 #[async_trait]
 impl Liveness for HolderLiveness {
     async fn liveness_of(&self, entry: &Entry) -> OwnerLiveness {
-        let Ok(holder) = entry.holder.parse::<ProcessHolder>() else {
-            return self.0.judge(entry);
-        };
-        let id = entry.id.clone();
-        let judged = tokio::task::spawn_blocking(move || holder.liveness_as_holder_of(&id)).await;
-        judged.unwrap_or(OwnerLiveness::Unknown)
+        if entry.holder.parse::<ProcessHolder>().is_ok() {
+            return ProcessLiveness.liveness_of(entry).await;
+        }
+        self.0.judge(entry)
     }
 }
 

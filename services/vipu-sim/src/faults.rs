@@ -49,6 +49,8 @@ pub enum FaultKind {
     },
     /// Executes the call and drops its reply: the stream or connection breaks.
     DropReply,
+    /// Executes the call twice in sequence, as a repeated delivery does. The caller gets the second reply.
+    Twice,
     /// Neither executes the call nor replies.
     Hang,
     /// Breaks the stream or connection without executing the call. Without a method, new connections are
@@ -124,6 +126,7 @@ pub(crate) enum FaultOutcome {
     Normal,
     Error,
     DropReply,
+    Twice,
     Hang,
     Refuse,
 }
@@ -172,6 +175,7 @@ impl Faults {
                 FaultKind::Error { rate, .. } if candidate.next_random() >= rate => continue,
                 FaultKind::Error { .. } => FaultOutcome::Error,
                 FaultKind::DropReply => FaultOutcome::DropReply,
+                FaultKind::Twice => FaultOutcome::Twice,
                 FaultKind::Hang => FaultOutcome::Hang,
                 FaultKind::Refuse => FaultOutcome::Refuse,
             };
@@ -195,7 +199,11 @@ impl ActiveFault {
     const fn new(fault: Fault) -> Self {
         let random_state = match fault.kind {
             FaultKind::Error { seed, .. } => seed,
-            FaultKind::Latency { .. } | FaultKind::DropReply | FaultKind::Hang | FaultKind::Refuse => 0,
+            FaultKind::Latency { .. }
+            | FaultKind::DropReply
+            | FaultKind::Twice
+            | FaultKind::Hang
+            | FaultKind::Refuse => 0,
         };
         Self { fault, random_state }
     }

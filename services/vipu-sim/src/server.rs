@@ -100,6 +100,13 @@ impl ServerContext {
                 self.dispatch(protocol, request).await;
                 Err(BrokenConnection)
             }
+            FaultOutcome::Twice => {
+                let (head, body) = request.into_parts();
+                let body = body.collect().await.map_err(|_| BrokenConnection)?.to_bytes();
+                let delivered = || Request::from_parts(head.clone(), Full::new(body.clone()));
+                self.dispatch(protocol, delivered()).await;
+                Ok(self.dispatch(protocol, delivered()).await)
+            }
         }
     }
 

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ipu_core::PartitionId;
 use ipu_core::hardware::Topology;
 use ipu_serve::{ServeOptions, TlsError, TlsFiles};
 use tokio::net::TcpListener;
@@ -238,6 +239,30 @@ impl Simulator {
     /// [`SimError::Storage`] if the state file cannot be read.
     pub fn state(&self) -> Result<PodState, SimError> {
         self.api.store().read(|state| Ok(state.pod()))
+    }
+
+    /// Sets the duration of create, reset and remove from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`SimError::Storage`] if the state file cannot be written.
+    pub async fn set_delay(&self, delay: Duration) -> Result<(), SimError> {
+        let change = move |state: &mut SimState, now| {
+            state.set_settings(Settings::all(delay), now);
+            Ok(())
+        };
+        self.api.change("set delays", change).await
+    }
+
+    /// Makes an IPU of this partition bad. An active partition is then in the error state.
+    ///
+    /// # Errors
+    ///
+    /// [`SimError::NotFound`] if there is no such partition, and [`SimError::Storage`].
+    pub async fn break_partition(&self, id: &PartitionId) -> Result<(), SimError> {
+        let id = id.clone();
+        let change = move |state: &mut SimState, now| state.break_partition(&id, now);
+        self.api.change("break partition", change).await
     }
 
     /// Renders the current state as text, as `GET /sim/map` does.

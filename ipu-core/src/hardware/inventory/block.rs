@@ -52,6 +52,16 @@ pub enum BlockError {
 /// starts at a multiple of its size, or 2^k whole link domains. This is the buddy model, an assumption; see
 /// `docs/placement.md`. A controller may choose differently, so a block can also be any other set of IPUs.
 /// Such a block is recorded, never chosen.
+///
+/// ```
+/// use ipu_core::IpuCount;
+/// use ipu_core::hardware::Block;
+///
+/// let block = Block::within(0, 8, IpuCount::try_from(4)?)?;
+/// assert_eq!(block.addresses().map(|at| at.ipu).collect::<Vec<_>>(), [8, 9, 10, 11]);
+/// assert!(Block::within(0, 2, IpuCount::try_from(4)?).is_err(), "a block is aligned to its size");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Raw", into = "Raw")]
 pub struct Block(Repr);

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use ipu_allocator::process::ProcessHolder;
 use ipu_core::PartitionId;
 use ipu_core::allocator::OwnerLiveness;
 use ipu_proxy_client::{DeletePartition, HoldState, PartitionDocument};
 use serde::Serialize;
-use vipu_proxy::process_holder::ProcessHolder;
 
 use crate::cli::Format;
 use crate::connection::Connection;

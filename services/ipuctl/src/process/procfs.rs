@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use ipu_allocator::process::{has_ended, marked};
 use procfs::process::{Process as ProcProcess, all_processes};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use vipu_proxy::process_holder::{has_ended, marked};
 
 /// Snapshot of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]

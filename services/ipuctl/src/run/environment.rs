@@ -7,7 +7,7 @@ use ipu_core::render::IpuofEnv;
 
 use crate::connection::SIMULATED_MARK;
 use crate::env_expand::expand;
-use vipu_proxy::process_holder::PARTITION_MARKER;
+use ipu_allocator::process::PARTITION_MARKER;
 
 /// Names and values.
 pub(crate) type Variables = Vec<(String, String)>;

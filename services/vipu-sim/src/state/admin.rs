@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use ipu_core::hardware::{Allocation, Cluster, IpuAddress, LinkDomain, Topology};
-use ipu_core::{AgentId, AllocationId, ClusterId, Timestamp};
+use ipu_core::{AgentId, AllocationId, ClusterId, PartitionId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::{Settings, SimState};
@@ -205,6 +205,19 @@ impl SimState {
             Health::Ok => self.hardware.bad.remove(&ipu),
             Health::Bad => self.hardware.bad.insert(ipu),
         };
+        self.fail_unhealthy_partitions();
+        Ok(())
+    }
+
+    /// Makes the first IPU of a partition bad.
+    pub(crate) fn break_partition(&mut self, id: &PartitionId, now: Timestamp) -> Result<(), SimError> {
+        self.advance(now);
+        let partition = self.partitions.get(id).ok_or_else(|| SimError::NotFound {
+            kind: "partition",
+            id: id.to_string(),
+        })?;
+        let first = self.ipu_addresses(&partition.spec).first().copied();
+        self.hardware.bad.extend(first);
         self.fail_unhealthy_partitions();
         Ok(())
     }

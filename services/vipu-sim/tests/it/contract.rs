@@ -5,11 +5,9 @@ mod extensions;
 mod security;
 mod suite;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use ipu_core::hardware::{IpuAddress, PartitionSpec, Topology};
+use ipu_core::hardware::{PartitionSpec, Topology};
 use ipu_core::{IpuCount, PartitionId};
 use ipu_vipu_client::{
     ConnectOptions, ControllerEndpoint, CreatePartition, GrpcController, RestController, VipuController,
@@ -79,35 +77,6 @@ impl Fixture {
     fn reconnect(&self, options: &ConnectOptions) -> Arc<dyn VipuController> {
         self.transport.connect(&endpoint(&self.simulator), options)
     }
-}
-
-/// Sets the delay of operations of the simulator at `address`.
-async fn set_delay(address: SocketAddr, delay: Duration) {
-    let millis = u64::try_from(delay.as_millis()).unwrap();
-    let settings = serde_json::json!({
-        "createMs": millis, "resetMs": millis, "removeMs": millis, "autoResetMs": millis.max(60_000),
-    });
-    let url = format!("http://{address}/sim/settings");
-    let response = plain_http().put(url).json(&settings).send().await.unwrap();
-    assert!(
-        response.status().is_success(),
-        "{}",
-        response.text().await.unwrap()
-    );
-}
-
-/// Sets the health of the IPU at `at`.
-async fn set_health(address: SocketAddr, topology: &Topology, at: IpuAddress, health: &str) {
-    let agent = topology.agent_at(at).unwrap();
-    // Hardware ids count from the other end of the machine.
-    let url = format!("http://{address}/sim/ipus/{agent}/{}", 3 - at.ipu % 4);
-    let body = serde_json::json!({ "health": health });
-    let response = plain_http().post(url).json(&body).send().await.unwrap();
-    assert!(
-        response.status().is_success(),
-        "{}",
-        response.text().await.unwrap()
-    );
 }
 
 /// Returns an HTTP client for calls outside the trait.

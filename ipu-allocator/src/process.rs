@@ -1,14 +1,35 @@
-//! Processes of this host as holders of partitions: their identity in the ledger, and their liveness.
+//! Processes of this host as holders of partitions: their identity, and their liveness.
+//!
+//! A scheduler whose jobs end with a process sets [`Request::holder`](ipu_core::allocator::Request::holder)
+//! to the text of a [`ProcessHolder`], and [`Options::liveness`](crate::Options::liveness) to
+//! [`ProcessLiveness`]. The partition of a killed process is then released, even if its parent never reaps it
+//! or the host reboots.
+//!
+//! ```
+//! use ipu_allocator::process::ProcessHolder;
+//! use ipu_core::allocator::OwnerLiveness;
+//!
+//! let mut child = std::process::Command::new("sleep").arg("600").spawn()?;
+//! let holder = ProcessHolder::of(child.id())?;
+//! assert_eq!(holder.liveness(), OwnerLiveness::Live);
+//! child.kill()?;
+//! child.wait()?;
+//! assert_eq!(holder.to_string().parse::<ProcessHolder>()?.liveness(), OwnerLiveness::Dead);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use std::fmt;
 use std::fs;
 use std::io;
 use std::str::FromStr;
 
+use async_trait::async_trait;
 use ipu_core::PartitionId;
-use ipu_core::allocator::OwnerLiveness;
+use ipu_core::allocator::{Entry, OwnerLiveness};
 use procfs::ProcError;
 use procfs::process::Process;
+
+use crate::liveness::Liveness;
 
 /// Environment variable with the id of a partition. Processes that have it use the partition even after its
 /// holder has ended.
@@ -108,6 +129,23 @@ impl ProcessHolder {
     }
 }
 
+/// The liveness of owners whose holder is a [`ProcessHolder`], as in
+/// [`liveness_as_holder_of`](ProcessHolder::liveness_as_holder_of). That of any other owner is unknown.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProcessLiveness;
+
+#[async_trait]
+impl Liveness for ProcessLiveness {
+    async fn liveness_of(&self, entry: &Entry) -> OwnerLiveness {
+        let Ok(holder) = entry.holder.parse::<ProcessHolder>() else {
+            return OwnerLiveness::Unknown;
+        };
+        let id = entry.id.clone();
+        let judged = tokio::task::spawn_blocking(move || holder.liveness_as_holder_of(&id)).await;
+        judged.unwrap_or(OwnerLiveness::Unknown)
+    }
+}
+
 /// Returns the running processes, except this one, with `partition` in the variable [`PARTITION_MARKER`].
 /// Processes of other users are visible to root only.
 #[must_use]
@@ -132,6 +170,17 @@ pub fn marked(partition: &str) -> Vec<Process> {
 #[must_use]
 pub const fn has_ended(state: char) -> bool {
     matches!(state, 'Z' | 'X')
+}
+
+/// Returns whether the innermost pid namespace of the process is that of this process. A [`ProcessHolder`] of
+/// another namespace is of unknown liveness.
+#[must_use]
+pub fn is_in_own_namespace(pid: u32) -> bool {
+    let status = i32::try_from(pid)
+        .ok()
+        .and_then(|pid| Process::new(pid).ok()?.status().ok());
+    // One id for each namespace from that of `/proc` to the innermost.
+    status.is_some_and(|status| status.nspid.is_none_or(|ids| ids.len() == 1))
 }
 
 /// Returns the start time of a running process; none if there is no such process.
