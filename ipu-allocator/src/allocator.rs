@@ -28,7 +28,7 @@ use crate::listings::{Listings, unavailable};
 use crate::message::{Done, Message};
 use crate::options::Options;
 use crate::shared::{EndedRequests, EntryChange, Shared};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, StoreFill};
 use crate::usage::UsagePosition;
 use crate::view::View;
 
@@ -544,6 +544,12 @@ impl Allocator {
     #[must_use]
     pub fn preemption_count(&self) -> u64 {
         self.inner.shared.preemptions()
+    }
+
+    /// Returns the fill of the store; none if it has no limit of its own.
+    #[must_use]
+    pub fn store_fill(&self) -> Option<StoreFill> {
+        self.inner.store.fill()
     }
 
     /// Waits until the controllers were listed a moment ago; at most until an unresponsive controller is

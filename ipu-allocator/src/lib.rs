@@ -87,6 +87,6 @@ pub use options::Options;
 pub use shared::EntryChange;
 #[cfg(feature = "sqlite")]
 pub use store::SqliteStore;
-pub use store::{MemoryStore, Record, Revision, Store, StoreError};
+pub use store::{MemoryStore, Record, Revision, Store, StoreError, StoreFill};
 pub use usage::{InvalidUsagePosition, UsagePosition};
 pub use view::View;

@@ -93,6 +93,24 @@ pub enum StoreError {
     },
 }
 
+/// Fill of a store with a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoreFill {
+    /// Bytes in use, including those that are reserved for the growth of existing entries.
+    pub bytes: usize,
+    /// Number of bytes from which new requests are refused.
+    pub limit: usize,
+}
+
+impl StoreFill {
+    /// Creates a fill.
+    #[must_use]
+    pub const fn new(bytes: usize, limit: usize) -> Self {
+        Self { bytes, limit }
+    }
+}
+
 /// A store that keeps the record for one process at a time.
 ///
 /// Safety depends on two promises. [`open`](Self::open) ends with a new revision, so that every later commit
@@ -135,6 +153,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// Returns the time until which this process is certainly the only one that answers; unlimited if none.
     fn leads_until(&self) -> Option<BootTime> {
+        None
+    }
+
+    /// Returns the fill of the store; none if it has no limit of its own.
+    fn fill(&self) -> Option<StoreFill> {
         None
     }
 

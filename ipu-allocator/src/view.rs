@@ -124,6 +124,12 @@ impl View {
         self.state.stats(&self.hardware)
     }
 
+    /// Returns the statistics of each controller.
+    #[must_use]
+    pub fn stats_by_controller(&self) -> BTreeMap<ControllerName, Stats> {
+        self.state.stats_by_controller(&self.hardware)
+    }
+
     /// Places partitions of `specs` hypothetically, side by side, as if those of `ended` were released.
     #[must_use]
     pub fn dry_run(&self, specs: &[PartitionSpec], ended: &[PartitionId]) -> Vec<DryRun> {

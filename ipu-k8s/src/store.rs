@@ -30,10 +30,11 @@ mod usage;
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ipu_allocator::{Record, Revision, Store, StoreError, UsagePosition};
+use ipu_allocator::{Record, Revision, Store, StoreError, StoreFill, UsagePosition};
 use ipu_core::allocator::{Change, UsageRecord};
 use ipu_core::{BootTime, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -134,6 +135,8 @@ pub struct ConfigMapStore {
     budget: WriteBudget,
     /// None before the record is open, and from then on while it is not known what is written.
     current: Mutex<Option<Current>>,
+    /// Size of the record as read or written last, while `current` may be none.
+    reserved_bytes: AtomicUsize,
     usage: tokio::sync::Mutex<Option<OpenPage>>,
 }
 
@@ -192,6 +195,7 @@ impl ConfigMapStore {
             writer,
             budget: WriteBudget::new(),
             current: Mutex::new(None),
+            reserved_bytes: AtomicUsize::new(0),
             usage: tokio::sync::Mutex::new(None),
         })
     }
@@ -457,6 +461,8 @@ impl Store for ConfigMapStore {
             revision: Revision::new(&revision),
             state,
         };
+        self.reserved_bytes
+            .store(content.reserved_bytes(), Ordering::Relaxed);
         *self.current.lock() = Some(Current {
             number,
             revision,
@@ -482,6 +488,8 @@ impl Store for ConfigMapStore {
         match self.try_commit(&current, changes, usage).await {
             Ok(next) => {
                 let revision = Revision::new(&next.revision);
+                self.reserved_bytes
+                    .store(next.content.reserved_bytes(), Ordering::Relaxed);
                 *self.current.lock() = Some(next);
                 Ok(revision)
             }
@@ -504,6 +512,11 @@ impl Store for ConfigMapStore {
 
     fn leads_until(&self) -> Option<BootTime> {
         Some(self.lease.leads_until())
+    }
+
+    fn fill(&self) -> Option<StoreFill> {
+        let bytes = self.reserved_bytes.load(Ordering::Relaxed);
+        Some(StoreFill::new(bytes, self.options.max_bytes))
     }
 
     async fn close(&self) {

@@ -90,6 +90,11 @@ impl Content {
         entry_bytes + self.usage_bytes()
     }
 
+    /// Returns the size of all entries and cordons with their growth until their release.
+    pub(super) fn reserved_bytes(&self) -> usize {
+        self.sizes.values().map(|size| size.reserved).sum()
+    }
+
     /// Returns the usage records by key.
     pub(super) const fn usage(&self) -> &BTreeMap<String, String> {
         &self.usage
@@ -167,8 +172,7 @@ impl Content {
         let Some(limit) = changes.iter().filter_map(limit_of).min() else {
             return Ok(());
         };
-        let reserved: usize = self.sizes.values().map(|size| size.reserved).sum();
-        if reserved <= limit {
+        if self.reserved_bytes() <= limit {
             return Ok(());
         }
         Err(format!(

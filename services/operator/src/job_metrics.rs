@@ -20,6 +20,12 @@ struct JobLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct HeldLabels {
+    namespace: String,
+    phase: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PhaseLabels {
     phase: &'static str,
 }
@@ -41,6 +47,8 @@ type DurationFamily<Labels> = Family<Labels, Histogram, fn() -> Histogram>;
 pub(crate) struct JobMetrics {
     jobs: Family<JobLabels, Gauge>,
     finished: Family<JobLabels, Counter>,
+    /// IPUs that jobs hold.
+    held: Family<HeldLabels, Gauge>,
     restarts: Counter,
     seconds: DurationFamily<PhaseLabels>,
     reconciliations: DurationFamily<OutcomeLabels>,
@@ -53,9 +61,20 @@ pub(crate) struct JobMetrics {
 #[derive(Debug)]
 struct CachedJob {
     state: JobLabels,
+    namespace: String,
+    held_ipus: u32,
     finished: bool,
     timed: bool,
     restarts: u32,
+}
+
+impl CachedJob {
+    fn held_labels(&self) -> HeldLabels {
+        HeldLabels {
+            namespace: self.namespace.clone(),
+            phase: self.state.phase.clone(),
+        }
+    }
 }
 
 impl JobMetrics {
@@ -63,6 +82,7 @@ impl JobMetrics {
         let metrics = Self {
             jobs: Family::default(),
             finished: Family::default(),
+            held: Family::default(),
             restarts: Counter::default(),
             // Buckets from 0.1 s to more than a day.
             seconds: DurationFamily::new_with_constructor(|| {
@@ -80,6 +100,11 @@ impl JobMetrics {
             "ipujobs_finished",
             "IPUJobs that finished, by phase and reason",
             metrics.finished.clone(),
+        );
+        registry.register(
+            "ipujob_held_ipus",
+            "IPUs that IPUJobs hold, by namespace and phase",
+            metrics.held.clone(),
         );
         registry.register(
             "ipujob_restarts",
@@ -126,14 +151,16 @@ impl JobMetrics {
                     .map_or_else(|| "New".to_owned(), |phase| format!("{phase:?}")),
                 reason: reason_of(status),
             },
+            namespace: job.metadata.namespace.clone().unwrap_or_default(),
+            held_ipus: status.ipus_held,
             finished: status.phase.is_some_and(JobPhase::is_finished),
             timed: status.phase_seconds.is_some(),
             restarts: status.restart_count,
         };
-        self.jobs.get_or_create(&now.state).inc();
+        self.add(&now);
         let mut cached = self.cached();
         if let Some(before) = cached.get(&uid) {
-            self.jobs.get_or_create(&before.state).dec();
+            self.subtract(before);
             if now.finished && !before.finished {
                 self.finished.get_or_create(&now.state).inc();
             }
@@ -149,14 +176,29 @@ impl JobMetrics {
     /// Removes a deleted job.
     pub(crate) fn remove_job(&self, uid: &str) {
         if let Some(removed) = self.cached().remove(uid) {
-            self.jobs.get_or_create(&removed.state).dec();
+            self.subtract(&removed);
         }
+    }
+
+    fn add(&self, job: &CachedJob) {
+        self.jobs.get_or_create(&job.state).inc();
+        self.held
+            .get_or_create(&job.held_labels())
+            .inc_by(job.held_ipus.into());
+    }
+
+    fn subtract(&self, job: &CachedJob) {
+        self.jobs.get_or_create(&job.state).dec();
+        self.held
+            .get_or_create(&job.held_labels())
+            .dec_by(job.held_ipus.into());
     }
 
     /// Clears all gauges when this operator is no longer the leader.
     pub(crate) fn clear(&self) {
         self.cached().clear();
         self.jobs.clear();
+        self.held.clear();
     }
 
     /// Records the duration of a reconciliation.
@@ -217,7 +259,7 @@ mod tests {
             job
         };
         let waiting = json!({"phase": "Pending", "instances": [{"reason": "NotEnoughFree: 4 of 8"}]});
-        let runs = json!({"phase": "Running", "phaseSeconds": {"queue": 1.5, "partition": 2.0, "schedule": 0.1, "start": 1.0}});
+        let runs = json!({"phase": "Running", "ipusHeld": 8, "phaseSeconds": {"queue": 1.5, "partition": 2.0, "schedule": 0.1, "start": 1.0}});
         for status in [waiting, runs.clone(), runs.clone()] {
             metrics.observe_job(&job(status));
         }
@@ -228,6 +270,10 @@ mod tests {
         );
         assert!(
             text.contains("ipujobs{phase=\"Running\",reason=\"\"} 1"),
+            "{text}"
+        );
+        assert!(
+            text.contains("ipujob_held_ipus{namespace=\"\",phase=\"Running\"} 8"),
             "{text}"
         );
         assert!(
@@ -244,7 +290,8 @@ mod tests {
         }
         let text = rendered(&registry);
         let finished = "ipujobs_finished_total{phase=\"Failed\",reason=\"BackoffLimitExceeded\"} 1";
-        for line in ["ipujob_restarts_total 2", finished] {
+        let held = "ipujob_held_ipus{namespace=\"\",phase=\"Failed\"} 8";
+        for line in ["ipujob_restarts_total 2", finished, held] {
             assert!(text.contains(line), "{text}");
         }
         metrics.remove_job("u");

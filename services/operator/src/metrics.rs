@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::{StatusCode, header};
+use ipu_serve::register_process_metrics;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::family::Family;
@@ -77,6 +78,7 @@ impl Default for Metrics {
             "Expiry of the certificate that the operator manages, in seconds since 1970; 0 if the certificate was provided",
             expiry.clone(),
         );
+        register_process_metrics(&mut registry, "ipu_operator", env!("CARGO_PKG_VERSION"));
         let jobs = JobMetrics::new(&mut registry);
         Self(Arc::new(Inner {
             jobs,
@@ -176,7 +178,7 @@ mod tests {
                 .map(|cell| cell.trim().to_owned())
                 .collect::<Vec<_>>()
         };
-        let rows = GUIDE.lines().filter(|line| line.starts_with("| `ipu")).map(cells);
+        let rows = GUIDE.lines().filter(|line| line.starts_with("| `")).map(cells);
         let metrics = rows.filter_map(|cells| match cells.as_slice() {
             [_, name, kind, labels, help, _] => {
                 let labels = labels

@@ -9,7 +9,7 @@
 //! handshake, for the headers of a request, between requests, between two writes and until a response is
 //! sent. Connections of clients that no request has identified have separate limits ([`UnidentifiedLimits`]).
 //!
-//! Feature `log`: the log of a daemon, as text or JSON.
+//! Feature `log`: the log of a daemon, as text or JSON. Feature `metrics`: the metrics of its process.
 
 mod answers;
 mod listener;
@@ -17,6 +17,8 @@ mod listener;
 mod log;
 mod options;
 mod peer;
+#[cfg(feature = "metrics")]
+mod process_metrics;
 mod server;
 mod tls;
 mod unidentified;
@@ -28,6 +30,8 @@ pub use listener::Listener;
 pub use log::{LogFormat, init_log, init_log_with};
 pub use options::ServeOptions;
 pub use peer::{LocalProcess, Peer};
+#[cfg(feature = "metrics")]
+pub use process_metrics::register_process_metrics;
 pub use server::{Handler, serve};
 pub use tls::{ClientCertificates, Tls, TlsError, TlsFiles, TlsPem};
 pub use unidentified::UnidentifiedLimits;

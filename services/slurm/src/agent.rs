@@ -8,6 +8,7 @@ mod explain;
 mod withhold;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::Duration;
 
 use ipu_slurm::SlurmctldWatch;
@@ -35,14 +36,14 @@ const EXPLAIN_DELAY: Duration = Duration::from_millis(300);
 /// Pause before the configuration is read again, if it cannot be used.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Runs until SIGTERM or SIGINT.
-pub(crate) async fn run() -> Result<(), Failure> {
+/// Runs until SIGTERM or SIGINT. Writes metrics to a file, if one is named.
+pub(crate) async fn run(metrics_file: Option<&Path>) -> Result<(), Failure> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
-        () = work() => {}
+        () = work(metrics_file) => {}
     }
     Ok(())
 }
@@ -56,7 +57,7 @@ pub(crate) async fn run_once() -> Result<(), Failure> {
     let mut lines = runs.released;
     lines.extend(runs.kept);
     let allocations = allocations::collect(&context, &mut watch, &mut lines).await;
-    let withheld = withhold::withhold(&context).await;
+    let withheld = withhold::withhold(&context, None).await;
     let explained = explain::explain(&context, &mut ExplainedJobs::default()).await;
     let withheld = withheld.map(|more| lines.extend(more));
     for line in &lines {
@@ -109,7 +110,7 @@ impl KeptPartitions {
 }
 
 /// Repeats the passes for ever.
-async fn work() {
+async fn work(metrics_file: Option<&Path>) {
     let mut problems = Problems::default();
     let mut kept = KeptPartitions::default();
     let mut watch = SlurmctldWatch::default();
@@ -154,7 +155,8 @@ async fn work() {
         if ledger_changed && next_withhold <= Instant::now() {
             next_withhold = Instant::now() + WITHHOLD_INTERVAL;
             ledger_changed = false;
-            problems.report("reservation", withhold::withhold(&context).await);
+            let withheld = withhold::withhold(&context, metrics_file).await;
+            problems.report("reservation", withheld);
         }
         if next_explain <= Instant::now() {
             next_explain = Instant::now() + EXPLAIN_INTERVAL;

@@ -1,7 +1,7 @@
 //! The command line, and the names that the program is linked as.
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand};
 
@@ -43,7 +43,7 @@ pub(crate) enum Command {
     TaskProlog,
     /// Releases partitions of jobs that have ended, withholds licenses of IPUs that others use, and explains
     /// waits. Runs until SIGTERM.
-    Agent,
+    Agent(AgentArguments),
     /// Runs one pass of the agent.
     Gc,
     /// Writes the files that a stock Slurm needs, from those of Graphcore's plugin.
@@ -57,6 +57,14 @@ pub(crate) enum Command {
     Pool(PoolCommand),
 }
 
+/// Options of the agent.
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+pub(crate) struct AgentArguments {
+    /// File for metrics, such as /var/lib/prometheus/node-exporter/ipu-slurm.prom, which node_exporter reads
+    #[arg(long, value_name = "FILE")]
+    pub(crate) metrics_file: Option<PathBuf>,
+}
+
 impl Command {
     /// The commands without arguments, which links can name.
     const ALL: [Self; 7] = [
@@ -65,7 +73,7 @@ impl Command {
         Self::Prolog,
         Self::Epilog,
         Self::TaskProlog,
-        Self::Agent,
+        Self::Agent(AgentArguments { metrics_file: None }),
         Self::Gc,
     ];
 
@@ -77,7 +85,7 @@ impl Command {
             Self::Prolog => "prolog",
             Self::Epilog => "epilog",
             Self::TaskProlog => "task-prolog",
-            Self::Agent => "agent",
+            Self::Agent(_) => "agent",
             Self::Gc => "gc",
             Self::Render(_) => "render",
             Self::Check(_) => "check",

@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         Command::Pool(command) => pool::command::run(command),
         Command::PrologSlurmctld => prolog_slurmctld::run(&variables),
         Command::EpilogSlurmctld => epilog_slurmctld::run(&variables),
-        Command::Agent => block_on(agent::run()),
+        Command::Agent(arguments) => block_on(agent::run(arguments.metrics_file.as_deref())),
         Command::Gc => block_on(agent::run_once()),
     };
     match result {

@@ -29,6 +29,8 @@ type ReadResult = Result<ControllerSecrets, SecretsError>;
 /// Creates connections to controllers.
 pub(crate) struct Connector {
     pub(crate) metrics: Arc<Metrics>,
+    /// Deadline of the allocator for one call.
+    call_deadline: Duration,
     /// Deadline of a connection for one call. With the time in which the allocator sends it, this is the time
     /// after which the allocator counts a call as settled.
     deadline: Duration,
@@ -49,6 +51,7 @@ impl Connector {
     ) -> Self {
         Self {
             metrics,
+            call_deadline: times.deadline,
             deadline: times.settle.saturating_sub(times.deadline).max(times.deadline),
             directory,
             simulated,
@@ -82,6 +85,7 @@ impl Connector {
                     controller,
                     endpoint,
                     &self.metrics,
+                    self.call_deadline,
                 ))
             }
             Err(error) => {

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use ipu_core::hardware::Partition;
@@ -14,16 +15,23 @@ use tokio::time::Instant;
 
 use crate::metrics::Metrics;
 
-/// Wraps `controller` so that its calls are recorded under the name of `endpoint`.
+/// Time by which a call may be dropped before its deadline because of the deadline: the timer of the caller
+/// starts a little earlier.
+const TIMER_DIFFERENCE: Duration = Duration::from_millis(100);
+
+/// Wraps `controller` so that its calls, which have `deadline` to respond, are recorded under the name of
+/// `endpoint`.
 pub(crate) fn with_metrics(
     controller: GrpcController,
     endpoint: &ControllerEndpoint,
     metrics: &Arc<Metrics>,
+    deadline: Duration,
 ) -> Arc<dyn VipuController> {
     Arc::new(InstrumentedController {
         controller,
         name: endpoint.name().clone(),
         metrics: Arc::clone(metrics),
+        deadline,
     })
 }
 
@@ -32,6 +40,7 @@ struct InstrumentedController<C> {
     controller: C,
     name: ControllerName,
     metrics: Arc<Metrics>,
+    deadline: Duration,
 }
 
 impl<C> InstrumentedController<C> {
@@ -40,20 +49,21 @@ impl<C> InstrumentedController<C> {
         operation: &str,
         call: impl Future<Output = Result<T, VipuError>> + Send,
     ) -> Result<T, VipuError> {
-        // The timer also records calls that are cancelled, because those matter most.
+        // The timer also records calls that are dropped at their deadline, because those matter most.
         let mut timer = CallTimer {
             metrics: &self.metrics,
             controller: self.name.as_str(),
             operation,
             started: Instant::now(),
-            outcome: "abandoned",
+            deadline: self.deadline,
+            outcome: None,
         };
         let result = call.await;
-        timer.outcome = match &result {
+        timer.outcome = Some(match &result {
             Ok(_) => "ok",
             Err(error) if error.is_unhealthy() => "failed",
             Err(_) => "refused",
-        };
+        });
         result
     }
 }
@@ -63,14 +73,20 @@ struct CallTimer<'a> {
     controller: &'a str,
     operation: &'a str,
     started: Instant,
-    outcome: &'static str,
+    deadline: Duration,
+    /// None while the call has not ended.
+    outcome: Option<&'static str>,
 }
 
 impl Drop for CallTimer<'_> {
     fn drop(&mut self) {
         let duration = self.started.elapsed();
+        let is_late = duration + TIMER_DIFFERENCE >= self.deadline;
+        let outcome = self
+            .outcome
+            .unwrap_or(if is_late { "abandoned" } else { "cancelled" });
         self.metrics
-            .record_call(self.controller, self.operation, self.outcome, duration);
+            .record_call(self.controller, self.operation, outcome, duration);
     }
 }
 
@@ -111,5 +127,35 @@ impl<C: VipuController> VipuController for InstrumentedController<C> {
     async fn ipu_attributes(&self, agents: &[AgentId]) -> Result<Vec<AgentIpus>, VipuError> {
         self.time("ipu-attributes", self.controller.ipu_attributes(agents))
             .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_call_that_is_dropped_at_its_deadline_is_a_failure() {
+        let metrics = Arc::new(Metrics::default());
+        let controller = InstrumentedController {
+            controller: (),
+            name: "pod:8090".parse().unwrap(),
+            metrics: Arc::clone(&metrics),
+            deadline: Duration::from_secs(10),
+        };
+        for waited in [2, 10] {
+            let call = controller.time("status", std::future::pending::<Result<(), VipuError>>());
+            let result = tokio::time::timeout(Duration::from_secs(waited), call).await;
+            assert!(result.is_err(), "{result:?}");
+        }
+        let mut text = String::new();
+        encode(&mut text, &metrics.registry).unwrap();
+        for outcome in ["cancelled", "abandoned"] {
+            let labels = format!("controller=\"pod:8090\",operation=\"status\",outcome=\"{outcome}\"");
+            let line = format!("vipu_proxy_controller_call_seconds_count{{{labels}}} 1\n");
+            assert!(text.contains(&line), "{line}{text}");
+        }
     }
 }

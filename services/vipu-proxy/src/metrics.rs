@@ -5,6 +5,7 @@ use std::hash::Hash;
 use std::time::Duration;
 
 use ipu_allocator::Comparison;
+use ipu_serve::register_process_metrics;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -36,6 +37,8 @@ type Durations<L> = Family<L, Histogram, fn() -> Histogram>;
 /// Metrics that are counted as events happen.
 pub(crate) struct Metrics {
     pub(crate) registry: Registry,
+    /// Metrics of the process, whose names have no prefix.
+    pub(crate) process: Registry,
     requests: Durations<RequestLabels>,
     calls: Durations<CallLabels>,
     writes: Histogram,
@@ -60,6 +63,7 @@ impl Default for Metrics {
             repairs: Counter::default(),
             actions: Family::default(),
             registry: Registry::default(),
+            process: Registry::default(),
         };
         registry.register(
             "request_seconds",
@@ -87,7 +91,13 @@ impl Default for Metrics {
             this.repairs.clone(),
         );
         registry.register("repair_actions", "Repair actions, by kind", this.actions.clone());
-        Self { registry, ..this }
+        let mut process = Registry::default();
+        register_process_metrics(&mut process, "vipu_proxy", env!("CARGO_PKG_VERSION"));
+        Self {
+            registry,
+            process,
+            ..this
+        }
     }
 }
 

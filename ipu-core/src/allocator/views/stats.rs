@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use crate::allocator::capacity::{Hardware, ServiceState};
+use crate::allocator::entry::Entry;
 use crate::allocator::holders::{capacities, reserve_recorded};
 use crate::allocator::state::State;
 use crate::ids::{ControllerName, Namespace};
@@ -43,22 +44,64 @@ pub struct Stats {
     pub unknown: Vec<ControllerName>,
 }
 
+impl Stats {
+    /// Counts the IPUs that `entry` holds.
+    fn count_held(&mut self, entry: &Entry) {
+        self.used = self.used.saturating_add(entry.size());
+        let total = match &entry.owner {
+            Some(owner) => self.by_namespace.entry(owner.job.namespace.clone()).or_default(),
+            None => &mut self.quarantined,
+        };
+        *total = total.saturating_add(entry.size());
+    }
+
+    fn add(&mut self, other: Self) {
+        for (namespace, used) in other.by_namespace {
+            let total = self.by_namespace.entry(namespace).or_default();
+            *total = total.saturating_add(used);
+        }
+        for (total, number) in [
+            (&mut self.used, other.used),
+            (&mut self.quarantined, other.quarantined),
+            (&mut self.available, other.available),
+            (&mut self.cordoned, other.cordoned),
+            (&mut self.foreign, other.foreign),
+            (&mut self.leaked, other.leaked),
+            (&mut self.unhealthy, other.unhealthy),
+            (&mut self.ipus, other.ipus),
+        ] {
+            *total = total.saturating_add(number);
+        }
+        self.unknown.extend(other.unknown);
+    }
+}
+
 impl State {
     /// Computes the statistics of the whole system. A partition counts as used from its intent until the
     /// controller confirms its removal, even if the controller does not list it.
     #[must_use]
     pub fn stats(&self, hardware: &Hardware) -> Stats {
-        let mut stats = Stats::default();
+        let mut all = Stats::default();
+        for stats in self.stats_by_controller(hardware).into_values() {
+            all.add(stats);
+        }
+        all
+    }
+
+    /// Computes the statistics of each controller that is known or has a partition in the ledger. Their sums
+    /// are those of [`stats`](Self::stats).
+    #[must_use]
+    pub fn stats_by_controller(&self, hardware: &Hardware) -> BTreeMap<ControllerName, Stats> {
+        let mut all = BTreeMap::<ControllerName, Stats>::new();
         for entry in self.entries().filter(|entry| entry.phase.holds()) {
-            stats.used = stats.used.saturating_add(entry.size());
-            let total = match &entry.owner {
-                Some(owner) => stats.by_namespace.entry(owner.job.namespace.clone()).or_default(),
-                None => &mut stats.quarantined,
-            };
-            *total = total.saturating_add(entry.size());
+            // Every phase that holds IPUs has a controller.
+            if let Some(controller) = &entry.controller {
+                all.entry(controller.clone()).or_default().count_held(entry);
+            }
         }
         let capacities = capacities(self, hardware);
         for view in &hardware.controllers {
+            let stats = all.entry(view.name.clone()).or_default();
             let Ok(listing) = &view.listing else {
                 stats.unknown.push(view.name.clone());
                 continue;
@@ -95,6 +138,6 @@ impl State {
             };
             *free = free.saturating_add(counts.free);
         }
-        stats
+        all
     }
 }

@@ -70,6 +70,8 @@ async fn a_full_record_takes_cordons_and_every_change_until_all_queued_requests_
         let (mut queued, full) = fill(&store, &mut revision, size).await;
         assert!(full.contains("of 40000 bytes"), "{full}");
         assert!(queued.len() > 10, "{}", queued.len());
+        let share = Store::fill(&store).map(|fill| (fill.bytes * 100 / fill.limit, fill.limit));
+        assert!(matches!(share, Some((95..=100, 40_000))), "{share:?}");
         let cordon = Cordon::new(
             "rack-7".parse().unwrap(),
             "pod001:8090".parse().unwrap(),

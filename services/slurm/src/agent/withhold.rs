@@ -1,5 +1,10 @@
 //! The reservations that withhold licenses of IPUs which others hold.
 
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::io;
+use std::path::Path;
+
 use ipu_proxy_client::ControllerStatus;
 use ipu_slurm::conf::ModelConf;
 use ipu_slurm::{LicenseCounts, Reservation, reservation_command, withheld};
@@ -7,6 +12,7 @@ use ipu_slurm::{LicenseCounts, Reservation, reservation_command, withheld};
 use super::context::{Context, now};
 use crate::failure::Failure;
 use crate::report;
+use crate::safe_file;
 use crate::slurm_commands::SlurmError;
 
 #[cfg(test)]
@@ -15,12 +21,18 @@ mod two_models;
 /// The message of `scontrol` for a reservation that does not exist.
 const UNKNOWN_RESERVATION: &str = "Requested reservation is invalid";
 
-/// Updates the reservation of each model. Returns a line for each change.
+/// Description of the metrics, in the text format of Prometheus.
+const METRICS: &str = "\
+# HELP ipu_slurm_withheld_licenses Licenses that the agent withholds, because others hold their IPUs.
+# TYPE ipu_slurm_withheld_licenses gauge
+";
+
+/// Updates the reservation of each model, and the file with the metrics. Returns a line for each change.
 ///
 /// # Errors
 ///
 /// All problems. One with a model keeps no other from its reservation.
-pub(super) async fn withhold(context: &Context) -> Result<Vec<String>, Failure> {
+pub(super) async fn withhold(context: &Context, metrics_file: Option<&Path>) -> Result<Vec<String>, Failure> {
     // First the free IPUs: a grant in between is then counted twice, which withholds too few for a moment,
     // instead of none at all.
     let controllers = context.proxy.controllers().await?.controllers;
@@ -28,6 +40,7 @@ pub(super) async fn withhold(context: &Context) -> Result<Vec<String>, Failure> 
     let licenses = context.slurm.licenses().await?;
     let reservations = context.slurm.reservations().await?;
     let (mut lines, mut problems) = (Vec::new(), Vec::new());
+    let mut metrics = METRICS.to_owned();
     for (name, model) in context.conf.models() {
         let license = licenses
             .iter()
@@ -47,6 +60,10 @@ pub(super) async fn withhold(context: &Context) -> Result<Vec<String>, Failure> 
             .map(|partition| partition.size)
             .sum();
         let wanted = withheld(license.total, free, held_by_jobs(license, held_here));
+        let _ = writeln!(
+            metrics,
+            "ipu_slurm_withheld_licenses{{license=\"{name}\"}} {wanted}"
+        );
         match update(context, name, wanted, &reservations).await {
             Ok(true) => lines.push(format!(
                 "{wanted} of {} licenses {name} are withheld",
@@ -56,6 +73,11 @@ pub(super) async fn withhold(context: &Context) -> Result<Vec<String>, Failure> 
             Err(failure) => problems.push(failure.0),
         }
     }
+    if let Some(file) = metrics_file
+        && let Err(error) = write(file, &metrics)
+    {
+        problems.push(format!("cannot write {}: {error}", file.display()));
+    }
     if problems.is_empty() {
         return Ok(lines);
     }
@@ -63,6 +85,15 @@ pub(super) async fn withhold(context: &Context) -> Result<Vec<String>, Failure> 
         report::note(line);
     }
     Err(Failure(problems.join("; ")))
+}
+
+/// Replaces a file: a reader sees the old metrics or the new ones.
+fn write(file: &Path, metrics: &str) -> io::Result<()> {
+    let name = file.file_name().and_then(OsStr::to_str);
+    let (Some(directory), Some(name)) = (file.parent(), name) else {
+        return Err(io::ErrorKind::InvalidFilename.into());
+    };
+    safe_file::replace(directory, name, metrics, false)
 }
 
 /// Updates the reservation of a model. Returns whether it has changed.

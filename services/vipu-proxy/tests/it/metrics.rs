@@ -15,9 +15,7 @@ type MetricDescriptions = BTreeMap<String, (String, String, BTreeSet<String>)>;
 
 /// Parses the table of the guide.
 fn documented() -> MetricDescriptions {
-    let rows = GUIDE
-        .lines()
-        .filter_map(|line| line.strip_prefix("| `vipu_proxy_"));
+    let rows = GUIDE.lines().filter_map(|line| line.strip_prefix("| `"));
     let mut all = MetricDescriptions::new();
     for row in rows {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
@@ -28,7 +26,7 @@ fn documented() -> MetricDescriptions {
             .split(',')
             .map(|label| label.trim().trim_matches('`').to_owned());
         let labels = labels.filter(|label| !label.is_empty()).collect();
-        let name = format!("vipu_proxy_{}", name.trim_end_matches('`'));
+        let name = name.trim_end_matches('`').to_owned();
         all.insert(name, (kind.to_owned(), help.to_owned(), labels));
     }
     all
@@ -64,15 +62,18 @@ fn printed(text: &str) -> MetricDescriptions {
 
 #[tokio::test]
 async fn the_guide_describes_every_metric_as_it_is_printed() {
-    let harness = Harness::new().await;
+    let harness = Harness::with("quotas: [{namespace: default, max-ipus: 64}]").await;
     harness.put("training", "mnist", 4).await;
     harness.put("large", "large", 32).await;
     let text = harness.text("/metrics").await;
     let (mut documented, printed) = (documented(), printed(&text));
-    // Metrics without a series are not printed: no repair has acted, and no controller has two names.
+    // Metrics without a series are not printed: no repair has acted, no controller has two names, and a file
+    // has no limit.
     for (name, label) in [
-        ("vipu_proxy_repair_actions", &["action"][..]),
-        ("vipu_proxy_same_controller", &["controller", "other"][..]),
+        ("vipu_proxy_ledger_bytes", &[][..]),
+        ("vipu_proxy_ledger_limit_bytes", &[]),
+        ("vipu_proxy_repair_actions", &["action"]),
+        ("vipu_proxy_same_controller", &["controller", "other"]),
     ] {
         let (_, _, labels) = documented.remove(name).unwrap();
         assert_eq!(labels, label.iter().map(|name| (*name).to_owned()).collect());

@@ -91,10 +91,15 @@ async fn metrics_count_ledger_entries_and_requests() {
         "vipu_proxy_partitions{{state=\"active\",controller=\"{}\"}} 1",
         harness.controller
     );
+    let ipus = |kind: &str, number: u32| {
+        let controller = &harness.controller;
+        format!("vipu_proxy_ipus{{kind=\"{kind}\",controller=\"{controller}\"}} {number}")
+    };
     for line in [
         partitions.as_str(),
-        "vipu_proxy_ipus{kind=\"used\"} 4",
-        "vipu_proxy_ipus{kind=\"available\"} 28",
+        ipus("used", 4).as_str(),
+        ipus("available", 28).as_str(),
+        "vipu_proxy_used_ipus{namespace=\"default\"} 4",
         "vipu_proxy_waiting{reason=\"NotEnoughFree\"} 1",
         "vipu_proxy_quarantined 0",
         "vipu_proxy_request_seconds_count{method=\"PUT\",path=\"/v1/partitions/{id}\",status=\"200\"} 1",

@@ -53,7 +53,7 @@ async fn withhold_with(
         proxy: server.client(),
         cluster: Namespace::new("testbed").unwrap(),
     };
-    withhold(&context).await
+    withhold(&context, Some(&directory.join("ipu-slurm.prom"))).await
 }
 
 #[tokio::test]
@@ -72,6 +72,11 @@ async fn a_reservation_that_cannot_change_keeps_no_other_model_from_its_own() {
     assert!(
         changes.starts_with("create reservation ReservationName=ipu_c Licenses=c:48 "),
         "{changes}"
+    );
+    let metrics = std::fs::read_to_string(path.join("ipu-slurm.prom")).unwrap();
+    assert!(
+        metrics.ends_with("ipu_slurm_withheld_licenses{license=\"c\"} 48\n"),
+        "{metrics}"
     );
 }
 
