@@ -1,6 +1,7 @@
 //! Tests of the proxy through its API.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod alerts;
 mod allocations;
 mod auth;
 mod binary;

@@ -178,7 +178,7 @@ impl Harness {
             .collect()
     }
 
-    async fn simulate(&self, method: Method, path: &str, body: Option<&Value>) -> Value {
+    pub(crate) async fn simulate(&self, method: Method, path: &str, body: Option<&Value>) -> Value {
         let request = self
             .http
             .request(method, format!("http://{}{path}", self.controller));
