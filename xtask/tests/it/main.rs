@@ -6,4 +6,5 @@ mod guide;
 mod language;
 mod layers;
 mod modules;
+mod monitoring;
 mod tidy;

@@ -106,6 +106,7 @@ const FACTORS: [&[&str]; 14] = [
         "",
         "crds.maintain=false",
         r#"serviceMonitor={"enabled":true,"account":"mon:prom","labels":{"a":"b"}}"#,
+        r#"monitoring={"prometheusRule":{"enabled":true},"dashboards":{"enabled":true}}"#,
         r#"extraObjects=["{apiVersion: v1, kind: ConfigMap, metadata: {name: b}}"]"#,
         r#"controller.extraEnv=[{"name":"A","value":"b"}];;vipuProxy.extraArgs=["--x=1"]"#,
     ],

@@ -33,7 +33,7 @@ const KINDS: [&str; 14] = [
 ];
 
 /// Kinds of other projects, which kubeconform skips.
-pub(super) const SKIPPED: &str = "ServiceMonitor,Certificate,Issuer";
+pub(super) const SKIPPED: &str = "ServiceMonitor,PrometheusRule,Certificate,Issuer";
 
 /// Definitions of types by name.
 type Definitions = BTreeMap<String, Value>;

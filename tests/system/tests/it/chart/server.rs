@@ -18,6 +18,7 @@ pub(super) const RENDERINGS: [&[&str]; 15] = [
         "simulator.enabled=true",
         "certManager.enabled=true",
         r#"serviceMonitor={"enabled":true,"account":"a:b"}"#,
+        r#"monitoring={"prometheusRule":{"enabled":true},"dashboards":{"enabled":true}}"#,
     ],
     &["controller.replicas=3", "vipuProxy.replicas=3"],
     &[

@@ -82,7 +82,12 @@ fn both_helms_install_each_value_set_on_a_node() {
     for namespace in [NAMESPACE, "another", "monitoring"] {
         product.kubectl(&["create", "namespace", namespace]);
     }
-    product.apply_text(SERVICE_MONITOR);
+    for (kind, plural) in [
+        ("ServiceMonitor", "servicemonitors"),
+        ("PrometheusRule", "prometheusrules"),
+    ] {
+        product.apply_text(&definition(kind, plural));
+    }
     for (file, helm) in files.iter().flat_map(|file| Tool::HELM.map(|helm| (file, helm))) {
         println!("{helm:?}: {}", file.display());
         product.install_values(helm, file);
@@ -104,20 +109,24 @@ fn both_helms_install_each_value_set_on_a_node() {
     }
 }
 
-/// The kind of the Prometheus Operator.
-const SERVICE_MONITOR: &str = "apiVersion: apiextensions.k8s.io/v1
+/// Returns the definition of a kind of the Prometheus Operator.
+fn definition(kind: &str, plural: &str) -> String {
+    format!(
+        "apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
-metadata: {name: servicemonitors.monitoring.coreos.com}
+metadata: {{name: {plural}.monitoring.coreos.com}}
 spec:
   group: monitoring.coreos.com
   scope: Namespaced
-  names: {kind: ServiceMonitor, plural: servicemonitors}
+  names: {{kind: {kind}, plural: {plural}}}
   versions:
   - name: v1
     served: true
     storage: true
-    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-";
+    schema: {{openAPIV3Schema: {{type: object, x-kubernetes-preserve-unknown-fields: true}}}}
+"
+    )
+}
 
 impl Product<Box<Cluster>> {
     /// Installs the release `gc` with the values of a file, in a new namespace that admits the host network.
