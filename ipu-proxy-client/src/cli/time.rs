@@ -61,6 +61,19 @@ pub fn format(at: Timestamp) -> String {
     format!("{:.0}", moment(at))
 }
 
+/// Returns the month of a time in UTC, as `2026-11`, and the beginning of the next one.
+#[must_use]
+pub fn month(at: Timestamp) -> (String, Timestamp) {
+    let date = moment(at).to_zoned(jiff::tz::TimeZone::UTC).date();
+    let next = date.last_of_month().tomorrow().ok();
+    let next = next.and_then(|next| next.to_zoned(jiff::tz::TimeZone::UTC).ok());
+    let next = next.and_then(|next| of_jiff(next.timestamp()));
+    (
+        date.strftime("%Y-%m").to_string(),
+        next.unwrap_or(Timestamp::from_millis(u64::MAX)),
+    )
+}
+
 /// Formats the time from `since` to `now` as kubectl does: `59s`, `5m`, `30h`, `12d`. Zero if the clocks
 /// disagree.
 #[must_use]

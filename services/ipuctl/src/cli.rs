@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipu_core::{AllocationId, IpuCount, PartitionId};
 use ipu_proxy_client::cli::CordonSelector;
+use serde::Serialize;
 
 pub(crate) use self::connection_args::{ControllerCredentials, PlacementArgs, ProxyArgs};
 pub(crate) use self::render_args::{MacvlanArgs, Render, Runtime};
@@ -424,11 +425,27 @@ pub(crate) struct Query {
 #[command(after_help = "\
 Examples:
   ipuctl usage --since 30d -o csv > usage.csv
-  ipuctl usage --since 2026-11-01 -o json")]
+  ipuctl usage --since 2026-11-01 -o json
+  ipuctl usage --by month -o csv")]
 pub(crate) struct Usage {
     /// Earliest end of a hold: 24h or 7d (ago), 2026-11-01 or 2026-11-01T08:30:00Z
     #[arg(long, value_name = "TIME", default_value = "1970-01-01")]
     pub(crate) since: String,
+    /// Sums instead of holds. A hold counts in each month (UTC) with the part that lies in it
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) by: Option<UsageGroup>,
+}
+
+/// Property by which holds are added up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum UsageGroup {
+    /// Namespace of the owner.
+    Namespace,
+    /// Account that is charged.
+    Account,
+    /// Month in UTC.
+    Month,
 }
 
 /// Target and reason of a cordon.

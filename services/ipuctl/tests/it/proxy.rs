@@ -224,6 +224,13 @@ fn usage_prints_one_line_for_each_hold() {
         json!([])
     );
     fixture.fails(64, &["usage", "--since", "yesterday"], "7d");
+    let text = fixture.ok(&["usage", "--by", "account", "-o", "csv"]);
+    assert!(text.starts_with("account,holds,ipuSeconds\n,1,"), "{text}");
+    let totals = fixture.json(&["usage", "--by", "month"]);
+    assert_eq!(
+        (&totals["by"], &totals["totals"][0]["holds"]),
+        (&json!("month"), &json!(1))
+    );
 }
 
 #[test]
