@@ -4,5 +4,6 @@ mod controller;
 mod exhaustive;
 mod invariants;
 mod model;
+mod owners;
 mod tables;
 mod world;

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use ipu_core::allocator::{CallTimes, Phase, Policy, Quota, QuotaSubject, Request};
+use ipu_core::allocator::{CallTimes, Phase, Policy, Quota, QuotaSubject};
 use ipu_core::hardware::PartitionState;
 use ipu_core::{Namespace, PartitionId};
 
@@ -66,12 +66,12 @@ fn case(seed: u64) -> Case {
         let subject = QuotaSubject::Namespace(Namespace::new("n0").unwrap());
         policy.quotas.insert(subject, quota);
     }
-    let workers = 2 + random.below(3);
+    let workers = 2 + random.below(4);
     let requests = (0..workers).map(|number| {
         let size = random.pick(&[1, 2, 4]);
         let mut made = request(number, size);
-        if number == 3 {
-            made = Request::with_id(format!("chosen{size}").parse().unwrap(), made.owner, made.spec);
+        if size > 1 && random.is_one_in(3) {
+            (made.spec.gcds, made.spec.replicas) = (2, 2);
         }
         made.preemptible = random.is_one_in(3);
         made

@@ -20,18 +20,21 @@ fn run(state: &State, hardware: &Hardware, event: &Event) -> Step {
     step(state, hardware, &Policy::default(), NOW, event).unwrap()
 }
 
-/// Returns the entry of owner 0, with 2 IPUs of controller 0, in this phase for a while.
-fn entry(phase: Phase) -> Entry {
-    let step = run(
-        &State::default(),
-        &Hardware::default(),
-        &Event::Ensure(request(0, 2)),
-    );
+/// Returns the queued entry of `request`, recorded a while ago.
+pub(super) fn queued_entry(request: &Request) -> Entry {
+    let event = Event::Ensure(request.clone());
+    let step = run(&State::default(), &Hardware::default(), &event);
     let Change::Put(queued) = &step.changes[0] else {
         panic!("{:?}", step.changes);
     };
     let mut entry = Entry::clone(queued);
     entry.since = Timestamp::from_millis(1);
+    entry
+}
+
+/// Returns the entry of owner 0, with 2 IPUs of controller 0, in this phase for a while.
+fn entry(phase: Phase) -> Entry {
+    let mut entry = queued_entry(&request(0, 2));
     if phase.holds() {
         entry.controller = Some(Controller::new(0, 8).name);
         entry.places = places(0b11);
@@ -146,6 +149,9 @@ fn every_row_of_the_comparison_has_its_action() {
         (Some(active.clone()), false, &[It], Dead, "release", "releasing"),
         (Some(failed()), false, &[Nothing], Dead, "release", "releasing"),
         (Some(releasing()), false, &[It], Dead, "", "releasing"),
+        (Some(queued()), false, &[Nothing], Unknown, "", "waiting"),
+        (Some(Phase::Resetting), false, &[It], Unknown, "", "resetting"),
+        (Some(releasing()), false, &[It], Unknown, "", "releasing"),
         (Some(active.clone()), false, &[It], Unknown, "", "active"),
         (Some(active.clone()), false, &[Nothing], Unknown, "doubt", "active"),
         (Some(active.clone()), false, &[OnOtherIpus], Unknown, "doubt", "active"),
@@ -194,7 +200,8 @@ fn every_row_of_the_comparison_has_its_action() {
                 owners.claim(at.map_or_else(|| request.clone().into(), |at| Claim::at(request.clone(), at)));
             }
             (Dead, Some(entry)) => owners.set_liveness(entry, OwnerLiveness::Dead),
-            _ => {}
+            (Unknown, Some(entry)) => owners.set_liveness(entry, OwnerLiveness::Unknown),
+            (Dead | Unknown, None) => {}
         }
         let step = run(&state, &hardware(lists), &Event::Compare(owners));
         let doubts = step.doubted.iter().map(|_| "doubt");
@@ -320,6 +327,40 @@ fn a_listing_from_before_the_present_phase_proves_nothing() {
         &Event::Compare(Owners::default()),
     );
     assert_eq!((step.changes.len(), step.doubted.len()), (0, 0));
+}
+
+#[test]
+fn an_existing_partition_is_reset_before_it_is_granted() {
+    let ensure = Event::Ensure(request(0, 2));
+    let events = [
+        (None, &ensure),
+        (Some(Phase::Quarantined), &ensure),
+        (Some(queued()), &Event::Schedule),
+    ];
+    for (recorded, event) in events {
+        let mut state = state(recorded.map(entry).as_ref());
+        let step = run(&state, &hardware(&[Lists::It]), event);
+        step.changes.iter().for_each(|change| state.apply(change));
+        let granted = state.get(&request(0, 2).id).unwrap();
+        assert_eq!(
+            (granted.phase.as_str(), &granted.places),
+            ("resetting", &places(0b11)),
+            "{event:?}"
+        );
+    }
+}
+
+#[test]
+fn the_declared_end_counts_from_the_start_of_the_hold_and_is_unknown_once_it_has_passed() {
+    // It was reset meanwhile.
+    let held = changed(&entry(Phase::Active), |entry| {
+        entry.held_since = Some(Timestamp::from_millis(1_000));
+        entry.since = Timestamp::from_millis(3_000);
+        entry.max_runtime = Some(Duration::from_secs(4));
+    });
+    let end = Timestamp::from_millis(5_000);
+    assert_eq!(held.declared_end(Timestamp::from_millis(4_999)), Some(end));
+    assert_eq!(held.declared_end(end), None);
 }
 
 #[test]

@@ -245,13 +245,19 @@ pub(super) enum Action {
     SetClock(i64),
 }
 
-/// Returns the request of owner `number` for `size` IPUs. Two owners share a namespace.
+/// Returns the request of owner `number` for `size` IPUs. Owners 1 to 4 differ from owner 0 in one part each:
+/// the uid, the namespace, the name, and the kind, which needs a chosen id because no id is derived from it.
 pub(super) fn request(number: usize, size: u32) -> Request {
+    let [kind, namespace, name, uid] = [4, 2, 3, 1].map(|part| usize::from(number == part));
     let owner = Owner {
-        kind: String::from("Test"),
-        job: JobKey::new(format!("n{}", number / 2), format!("j{number}"), "1").unwrap(),
+        kind: format!("Test{kind}"),
+        job: JobKey::new(format!("n{namespace}"), format!("j{name}"), uid.to_string()).unwrap(),
     };
-    Request::of_instance(owner, 0, PartitionSpec::of_size(size.try_into().unwrap()))
+    let spec = PartitionSpec::of_size(size.try_into().unwrap());
+    if number == 4 {
+        return Request::with_id(format!("chosen{size}").parse().unwrap(), owner, spec);
+    }
+    Request::of_instance(owner, 0, spec)
 }
 
 fn cordon_id(controller: usize, ipu: Option<u32>) -> CordonId {
@@ -831,16 +837,22 @@ impl World {
         let mut owners = Owners::default();
         for (number, worker) in self.workers.iter().enumerate() {
             let request = self.request(setup, number);
-            match (&worker.uses, process.state.get(&request.id)) {
-                (_, Some(entry)) if worker.wish == Wish::Gone => {
-                    owners.set_liveness(entry, OwnerLiveness::Dead)
-                }
-                // After an old copy was restored, every owner that uses a partition has to be heard.
-                (Some(uses), _) if are_heard || worker.last_run_in_copy > 0 => {
-                    let controller = self.controllers[uses.controller].name.clone();
-                    owners.claim(Claim::at(request, controller));
-                }
-                _ => {}
+            if let Some(entry) = process.state.get(&request.id) {
+                let liveness = match worker.wish {
+                    Wish::Gone => OwnerLiveness::Dead,
+                    Wish::Partition if are_heard => OwnerLiveness::Live,
+                    Wish::Partition | Wish::Nothing => OwnerLiveness::Unknown,
+                };
+                owners.set_liveness(entry, liveness);
+            }
+            // After an old copy was restored, every owner that uses a partition has to be heard.
+            if let Some(uses) = worker
+                .uses
+                .as_ref()
+                .filter(|_| are_heard || worker.last_run_in_copy > 0)
+            {
+                let controller = self.controllers[uses.controller].name.clone();
+                owners.claim(Claim::at(request, controller));
             }
         }
         if let Some(process) = &mut self.processes[LEADER] {
