@@ -686,7 +686,7 @@ impl Allocator {
         // The partition may have been released or reset during the call: its devices then belong to others.
         match self.get(id).await? {
             Some(entry) if entry.phase != Phase::Active => return Err(not_active(entry.phase.as_str())),
-            Some(entry) if (entry.ticket, entry.operations) == (expected.ticket, expected.operations) => {}
+            Some(entry) if is_unchanged(&entry, expected) => {}
             _ => return Err(not_active("gone")),
         }
         let checked = reply.and_then(|config| with_gcd_ids(config, expected.spec.gcds, gcd));
@@ -860,6 +860,15 @@ fn is_within(entry: &Entry, pin: &PlacementConstraint) -> bool {
         return entry.pin == *pin;
     }
     entry.controller == pin.controller && entry.places.iter().all(|place| pin.ipus.contains(place))
+}
+
+/// Returns whether no operation on the partition has begun since it was `expected`. The ticket of a released
+/// partition is used again, even for the same owner and within the same millisecond.
+fn is_unchanged(entry: &Entry, expected: &Entry) -> bool {
+    let identity = |entry: &Entry| (entry.operations, entry.attempt, entry.since);
+    is_same_request(entry, expected)
+        && identity(entry) == identity(expected)
+        && entry.places == expected.places
 }
 
 /// Sets the attribute `GCD Id` of each GCD, if the reply has exactly the requested ones.

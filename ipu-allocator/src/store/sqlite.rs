@@ -415,3 +415,22 @@ fn unavailable(operation: &'static str, error: &dyn std::fmt::Display) -> StoreE
         detail: error.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn every_commit_is_synced_to_the_disk() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = SqliteStore::at(directory.path().join("ledger.db")).unwrap();
+        store.open().await.unwrap();
+        let connection = store.shared.connection.lock();
+        let setting = |name| {
+            let connection = connection.as_ref().unwrap();
+            connection.pragma_query_value(None, name, |row| row.get::<_, rusqlite::types::Value>(0))
+        };
+        assert_eq!(setting("synchronous").unwrap(), 2.into(), "FULL");
+        assert_eq!(setting("journal_mode").unwrap(), String::from("wal").into());
+    }
+}
