@@ -55,6 +55,7 @@
 //!
 //! - `sqlite` (default): [`SqliteStore`], the record in one file.
 //! - `process` (default): the module `process`, identity and liveness of processes of this host, on Linux.
+//! - `wasm`: [`WasmPolicy`], a placement policy in a WebAssembly module.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod allocator;
@@ -75,6 +76,8 @@ mod shared;
 mod store;
 mod usage;
 mod view;
+#[cfg(feature = "wasm")]
+mod wasm_policy;
 
 pub use allocator::{Allocator, EnsureOutcome, ReleaseOutcome};
 pub use clock::Clock;
@@ -90,3 +93,5 @@ pub use store::SqliteStore;
 pub use store::{MemoryStore, Record, Revision, Store, StoreError, StoreFill};
 pub use usage::{InvalidUsagePosition, UsagePosition};
 pub use view::View;
+#[cfg(feature = "wasm")]
+pub use wasm_policy::{WasmPolicy, WasmPolicyError};

@@ -6,3 +6,5 @@ mod example_scheduler;
 mod lifecycle;
 mod liveness;
 mod stores;
+#[cfg(feature = "wasm")]
+mod wasm_policy;

@@ -13,6 +13,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use serde::Deserialize;
+
 use crate::allocator::entry::{Entry, Phase};
 use crate::allocator::state::State;
 use crate::hardware::partition::{IpuPlace, Partition, PartitionSpec, PartitionState};
@@ -105,7 +107,8 @@ pub enum CallKind {
 }
 
 /// Identity of an operation: the queue ticket and the number of the operation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct OperationKey {
     ticket: u64,
     operations: u32,
@@ -126,7 +129,8 @@ impl OperationKey {
 }
 
 /// The answer of a controller to a call.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Reply {
     /// The controller accepted the operation, and works on it.
     Accepted,
@@ -158,7 +162,8 @@ pub enum Reply {
 }
 
 /// A definite answer, as [`step`](crate::allocator::step) handles it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Answer {
     /// The partition.
     pub id: PartitionId,

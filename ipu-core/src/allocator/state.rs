@@ -4,6 +4,8 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use core::cmp::Reverse;
 
+use serde::{Serialize, Serializer};
+
 use crate::allocator::cordon::Cordon;
 use crate::allocator::entry::{Entry, Phase};
 use crate::ids::{CordonId, PartitionId};
@@ -42,16 +44,24 @@ fn queue_key(entry: &Entry) -> QueueKey {
 
 /// One change of the state, to be written by a store. Not `non_exhaustive`: a store that does not handle a
 /// kind of change must not compile.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Change {
     /// Adds this entry, or replaces the one of the same id.
+    #[serde(serialize_with = "shared")]
     Put(Arc<Entry>),
     /// Removes the entry.
     Remove(PartitionId),
     /// Adds this cordon, or replaces the one of the same id.
+    #[serde(serialize_with = "shared")]
     Cordon(Arc<Cordon>),
     /// Removes the cordon.
     Uncordon(CordonId),
+}
+
+/// Serialises the value itself.
+fn shared<T: Serialize, S: Serializer>(value: &Arc<T>, serializer: S) -> Result<S::Ok, S::Error> {
+    T::serialize(value, serializer)
 }
 
 impl State {

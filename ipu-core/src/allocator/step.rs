@@ -24,6 +24,8 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use serde::{Deserialize, Serialize};
+
 use crate::allocator::calls::{Answer, OperationKey, Reply};
 use crate::allocator::capacity::Hardware;
 use crate::allocator::cordon::Cordon;
@@ -43,7 +45,12 @@ pub use cordon::CordonEffect;
 pub use repair::{Claim, OwnerLiveness, Owners, RepairAction};
 
 /// Something that happened. Commands come from clients, all others from the loop around [`step`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(
+    rename_all = "camelCase",
+    rename_all_fields = "camelCase",
+    deny_unknown_fields
+)]
 pub enum Event {
     /// A client requests a partition.
     Ensure(Request),
@@ -88,7 +95,8 @@ pub enum Event {
     /// A controller answered a call.
     Answered(Answer),
     /// Record, controllers and owners are compared. Listings and owners must be observed after the start of
-    /// the process.
+    /// the process. It has no serialised form.
+    #[serde(skip)]
     Compare(Owners),
     /// Queued requests start if they fit, and holders are asked to release if that helps. The loop adds this
     /// event at the end of every batch.
@@ -96,7 +104,8 @@ pub enum Event {
 }
 
 /// A release.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Release {
     /// The partition.
     pub id: PartitionId,
@@ -106,6 +115,7 @@ pub struct Release {
     /// of a newer attempt. None releases whatever the attempt is.
     pub attempt: Option<u32>,
     /// Whether the controller may be forced to remove a partition that is in error.
+    #[serde(default)]
     pub force: bool,
     /// See [`Request::not_after`].
     pub not_after: Option<Timestamp>,
@@ -143,7 +153,8 @@ pub struct Step {
 }
 
 /// The result of a command.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Outcome {
     /// The event is not a command.
     #[default]

@@ -6,6 +6,7 @@ mod render_args;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use ipu_core::hardware::Topology;
 use ipu_core::{AllocationId, IpuCount, PartitionId};
 use ipu_proxy_client::cli::CordonSelector;
 use serde::Serialize;
@@ -167,6 +168,9 @@ pub(crate) enum Command {
     /// Create, inspect, reset and remove partitions
     #[command(subcommand)]
     Partition(Partition),
+    /// Test and score a placement policy in a WebAssembly module
+    #[command(subcommand)]
+    Policy(Policy),
     /// Count the partitions of a size that fit now
     Query(Query),
     /// List active and finished runs of this user
@@ -310,6 +314,29 @@ pub(crate) struct Decide {
     /// File with the request; standard input if absent or `-`
     #[arg(value_name = "REQUEST.json")]
     pub(crate) file: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Policy {
+    /// Compare the choices of the policy with brute force, in random situations
+    Check {
+        /// WebAssembly module
+        file: PathBuf,
+        /// Let the policy decline requests that fit
+        #[arg(long)]
+        may_decline: bool,
+    },
+    /// Replay synthetic jobs with the policy and with the built-in ones, and compare the waits
+    Score {
+        /// WebAssembly module
+        file: PathBuf,
+        /// IPU-POD, such as pod64 or 2x16
+        #[arg(long, value_name = "TOPOLOGY", default_value = "pod64")]
+        topology: Topology,
+        /// Number of jobs
+        #[arg(long, value_name = "N", default_value_t = 500)]
+        jobs: usize,
+    },
 }
 
 #[derive(Debug, Subcommand)]

@@ -10,6 +10,8 @@ pub(crate) mod partition;
 mod partition_table;
 mod partition_watch;
 pub(crate) mod plan;
+#[cfg_attr(not(feature = "wasm"), path = "commands/policy_stub.rs")]
+pub(crate) mod policy;
 pub(crate) mod render;
 pub(crate) mod server_version;
 pub(crate) mod top;

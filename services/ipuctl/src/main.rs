@@ -87,6 +87,7 @@ fn dispatch(cli: Cli, output: &Output) -> Result<Code, Failure> {
             Ok(Code::Done)
         }
         Command::Decide(arguments) => commands::decide::run(&arguments, global.output, output),
+        Command::Policy(command) => commands::policy::run(&command, global.output, output),
         Command::Render(command) => commands::render::run(&command, global.output, output),
         command => {
             let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -185,9 +186,11 @@ async fn execute(
         Command::Uncordon(arguments) => commands::cordon::uncordon(arguments, proxy, format, output).await,
         Command::Cordons => commands::cordon::list(proxy, format, output).await,
         Command::Drain(arguments) => commands::cordon::drain(arguments, proxy, format, output).await,
-        Command::Run(_) | Command::Completions { .. } | Command::Decide(_) | Command::Render(_) => {
-            Ok(Code::Done)
-        }
+        Command::Run(_)
+        | Command::Completions { .. }
+        | Command::Decide(_)
+        | Command::Policy(_)
+        | Command::Render(_) => Ok(Code::Done),
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use ipu_core::placement::PlacementMode;
 use ipu_vipu_client::ControllerEndpoint;
 use serde::{Deserialize, Serialize};
+use vipu_proxy::PlacementSetting;
 
 use crate::cli::Global;
 use crate::exit_code::{Code, Failure};
@@ -35,7 +35,7 @@ pub(crate) struct ControllerOptions {
 /// Options that a server changes without an effect on existing partitions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PlacementOptions {
-    pub(crate) placement: Option<PlacementMode>,
+    pub(crate) placement: Option<PlacementSetting>,
     pub(crate) preemption: bool,
 }
 
@@ -49,7 +49,10 @@ impl ServerOptions {
                 .map(|address| ControllerOptions::new(global, address))
                 .transpose()?,
             placement: PlacementOptions {
-                placement: placement.placement.clone(),
+                placement: match &placement.placement {
+                    Some(PlacementSetting::Wasm(file)) => Some(PlacementSetting::Wasm(absolute(file)?)),
+                    mode => mode.clone(),
+                },
                 preemption: placement.preemption,
             },
             idle_millis: global.server_idle_millis,
@@ -78,13 +81,7 @@ impl ServerOptions {
 impl ControllerOptions {
     fn new(global: &Global, address: &ControllerEndpoint) -> Result<Self, Failure> {
         let credentials = &global.credentials;
-        // The server has another working directory.
-        let file = |path: &PathBuf| {
-            let unreadable =
-                |error| Failure::because(Code::NotFound, format!("read {}", path.display()), error);
-            std::fs::metadata(path).map_err(unreadable)?;
-            std::path::absolute(path).map_err(unreadable)
-        };
+        let file = |path: &PathBuf| absolute(path);
         let identity = match (&credentials.tls_cert, &credentials.tls_key) {
             (Some(certificate), Some(key)) => Some((file(certificate)?, file(key)?)),
             _ => None,
@@ -103,4 +100,11 @@ impl ControllerOptions {
             user,
         })
     }
+}
+
+/// Returns the absolute path of an existing file, because the server has another working directory.
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    let unreadable = |error| Failure::because(Code::NotFound, format!("read {}", path.display()), error);
+    std::fs::metadata(path).map_err(unreadable)?;
+    std::path::absolute(path).map_err(unreadable)
 }

@@ -10,6 +10,7 @@
 //!
 //! - `kubernetes` (default): the ledger in a ConfigMap, tokens of service accounts, a watched list of
 //!   controllers, and IPUJobs as owners.
+//! - `wasm` (default): placement policies in WebAssembly modules.
 
 mod addresses;
 mod allocations;
@@ -52,6 +53,6 @@ pub use middleware::{Gateway, ResponseBody};
 pub use router::operations;
 pub use server::{Proxy, StartError};
 pub use settings::{
-    Auth, Config, InvalidListenAddress, ListenAddress, PrioritySetting, QuotaSetting, ReadAccess, Selection,
-    SettingError, Settings,
+    Auth, Config, InvalidListenAddress, ListenAddress, PlacementSetting, PrioritySetting, QuotaSetting,
+    ReadAccess, Selection, SettingError, Settings,
 };

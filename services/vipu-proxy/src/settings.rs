@@ -23,7 +23,7 @@ pub(crate) use limits::Limits;
 pub use listen_address::{InvalidListenAddress, ListenAddress};
 use messages::SettingsMessages;
 pub(crate) use reload::keys_for_restart;
-pub use values::{Auth, PrioritySetting, QuotaSetting, ReadAccess, Selection};
+pub use values::{Auth, PlacementSetting, PrioritySetting, QuotaSetting, ReadAccess, Selection};
 
 /// The documented port (`vipuProxy.proxyPort`).
 const PORT: u16 = 8080;
@@ -101,11 +101,11 @@ pub struct Settings {
     /// [default: serial].
     #[arg(long, env = "VIPU_PROXY_SELECTION", value_name = "ORDER")]
     pub selection: Option<Selection>,
-    /// Placement of new partitions: the policy first-fit or best-fit, or the V-IPU
-    /// controller (delegated). Controllers that do not report their hardware always choose [default:
-    /// first-fit].
+    /// Placement of new partitions: the policy first-fit or best-fit, the policy in a WebAssembly module
+    /// (wasm:FILE), or the V-IPU controller (delegated). Controllers that do not report their hardware always
+    /// choose [default: first-fit].
     #[arg(long, env = "VIPU_PROXY_PLACEMENT", value_name = "PLACEMENT")]
-    pub placement: Option<PlacementMode>,
+    pub placement: Option<PlacementSetting>,
     /// Let queued requests preempt preemptible partitions of lower priority: their owners are asked to
     /// release them [default: false].
     #[arg(long, env = "VIPU_PROXY_PREEMPTION", num_args = 0..=1, default_missing_value = "true", value_name = "BOOLEAN")]
@@ -179,7 +179,7 @@ pub struct Settings {
     pub max_queued_per_namespace: Option<u32>,
     /// Placements of single controllers by `HOST:PORT`, in the settings file only.
     #[arg(skip)]
-    pub placements: BTreeMap<ControllerName, PlacementMode>,
+    pub placements: BTreeMap<ControllerName, PlacementSetting>,
     /// Quotas of namespaces and accounts, in the settings file only. A change applies within seconds.
     #[arg(skip)]
     pub quotas: Vec<QuotaSetting>,
@@ -430,7 +430,10 @@ impl Settings {
                 Some(Selection::Tightest) => SelectionOrder::Tightest,
                 Some(Selection::MostFree) => SelectionOrder::MostFree,
             },
-            placement: self.placement.clone().unwrap_or_default(),
+            placement: match &self.placement {
+                Some(placement) => placement.load("placement")?,
+                None => PlacementMode::default(),
+            },
             placements: self.placements(&hardware)?,
             preemption: self.preemption.unwrap_or(false),
             tls,
@@ -464,7 +467,10 @@ impl Settings {
                 return Err(invalid_setting("placements", name.as_str(), rule));
             }
         }
-        Ok(self.placements.clone())
+        let load = |(name, placement): (&ControllerName, &PlacementSetting)| {
+            Ok((name.clone(), placement.load("placements")?))
+        };
+        self.placements.iter().map(load).collect()
     }
 
     fn kubernetes(&self, store: &StoreChoice) -> Option<KubernetesChoice> {

@@ -7,8 +7,13 @@ use serde_json::Value;
 
 /// Crates by layer, the lowest first. A crate may use crates of lower layers only.
 const LAYERS: [&[&str]; 8] = [
-    &["ipu-core", "ipu-test-cluster", "ipu-test-slurm"],
-    &["ipu-vipu-client"],
+    &[
+        "ipu-core",
+        "ipu-example-policy",
+        "ipu-test-cluster",
+        "ipu-test-slurm",
+    ],
+    &["ipu-core-wasm", "ipu-vipu-client"],
     &["ipu-allocator", "ipu-proxy-client"],
     &["ipu-k8s", "ipu-serve", "ipu-slurm"],
     &[
@@ -28,8 +33,9 @@ const LAYERS: [&[&str]; 8] = [
 ];
 
 /// The services that others are built on: a simulated IPU-POD where no controller is given, and the proxy
-/// that `ipuctl` starts where none is given.
-const EXCEPTIONS: [(&str, &str); 3] = [
+/// that `ipuctl` starts where none is given. `ipuctl policy`, a feature, tests the policies of users.
+const EXCEPTIONS: [(&str, &str); 4] = [
+    ("ipuctl", "ipu-testkit"),
     ("ipuctl", "vipu-proxy"),
     ("ipuctl", "vipu-sim"),
     ("vipu-proxy", "vipu-sim"),

@@ -3,10 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The one crate with `unsafe` code, in one module: Slurm's plugin interface is C. Cargo cannot inherit lints
-/// and change one, so its manifest repeats the workspace's.
-const UNSAFE_CRATE: &str = "services/slurm-spank";
-const UNSAFE_MODULE: &str = "services/slurm-spank/src/ffi.rs";
+/// The crates that export C symbols, which is `unsafe`, each in one module: Slurm's plugin, and WebAssembly
+/// modules. Cargo cannot inherit lints and change one, so their manifests repeat the workspace's.
+const UNSAFE: [(&str, &str); 3] = [
+    ("bindings/wasm", "src/ffi.rs"),
+    ("examples/policy-wasm", "src/lib.rs"),
+    ("services/slurm-spank", "src/ffi.rs"),
+];
 
 #[test]
 fn every_source_file_begins_with_its_purpose() {
@@ -52,7 +55,10 @@ fn a_library_names_what_it_exports() {
 fn every_crate_takes_lints_and_versions_from_the_workspace() {
     for manifest in manifests() {
         let text = read(&manifest);
-        if manifest == root().join(UNSAFE_CRATE).join("Cargo.toml") {
+        if UNSAFE
+            .iter()
+            .any(|(name, _)| manifest == root().join(name).join("Cargo.toml"))
+        {
             assert_eq!(
                 lints(&text, "[lints"),
                 lints(&read(&root().join("Cargo.toml")), "[workspace.lints")
@@ -90,16 +96,15 @@ fn every_crate_takes_lints_and_versions_from_the_workspace() {
 }
 
 #[test]
-fn unsafe_code_is_in_one_module() {
-    let module = root().join(UNSAFE_MODULE);
+fn unsafe_code_is_in_one_module_of_a_crate() {
     let keyword = concat!("unsafe", "_code");
-    for path in sources()
-        .into_iter()
-        .filter(|path| path.starts_with(root().join(UNSAFE_CRATE)))
-    {
-        // The workspace's lint finds it in all other crates, and cannot be lifted there.
-        let lifts = read(&path).contains(keyword);
-        assert_eq!(lifts, path == module, "{}", path.display());
+    // The workspace's lint finds it in all other crates, and cannot be lifted there.
+    for (name, module) in UNSAFE {
+        let folder = root().join(name);
+        for path in sources().into_iter().filter(|path| path.starts_with(&folder)) {
+            let lifts = read(&path).contains(keyword);
+            assert_eq!(lifts, path == folder.join(module), "{}", path.display());
+        }
     }
 }
 
@@ -172,9 +177,9 @@ pub(crate) fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap()
 }
 
-/// The manifests of all members: the folders of the root, of `services/` and of `tests/`.
+/// The manifests of all members: the folders of the root, and of these folders.
 fn manifests() -> Vec<PathBuf> {
-    let folders = [root(), root().join("services"), root().join("tests")];
+    let folders = ["", "bindings", "examples", "services", "tests"].map(|name| root().join(name));
     let found: Vec<PathBuf> = folders
         .iter()
         .filter(|folder| folder.exists())

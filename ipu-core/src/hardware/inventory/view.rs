@@ -69,7 +69,7 @@ impl<'a> InventoryView<'a> {
     #[must_use]
     pub fn cordon_owners(&self) -> Vec<CordonOwner> {
         let is_here = |at: &IpuAddress| {
-            let idle = self.inventory.vacant_mask(at.link_domain) & self.mask_in(at.link_domain);
+            let idle = self.inventory.vacant_mask(at.link_domain) & self.ipu_mask(at.link_domain);
             idle >> at.ipu & 1 == 1
         };
         let mut owners: Vec<CordonOwner> = self
@@ -106,10 +106,18 @@ impl<'a> InventoryView<'a> {
         self.union_bits(|_, mask| mask)
     }
 
+    /// Returns the IPUs of a link domain that are in the allocation, in any state, bit i for IPU i.
+    #[must_use]
+    pub fn ipu_mask(&self, link_domain: u32) -> u64 {
+        let rows = self.inventory.pool_rows(link_domain).iter();
+        rows.filter(|row| row.pool == self.number)
+            .fold(0, |all, row| all | row.mask)
+    }
+
     /// Returns the number of free IPUs of one link domain, without those outside of the allocation.
     #[must_use]
     pub fn free_in(&self, link_domain: u32) -> u32 {
-        (self.inventory.free_mask(link_domain) & self.mask_in(link_domain)).count_ones()
+        (self.inventory.free_mask(link_domain) & self.ipu_mask(link_domain)).count_ones()
     }
 
     /// Returns the size of the largest partition that fits now; none if no IPU is free.
@@ -201,13 +209,6 @@ impl<'a> InventoryView<'a> {
     pub(super) fn has_pool(&self, number: usize) -> bool {
         let allocations = self.inventory.topology().allocations().len();
         number < allocations && (self.number == number || self.number == allocations)
-    }
-
-    /// Returns the IPUs of a link domain that this view has.
-    fn mask_in(&self, link_domain: u32) -> u64 {
-        let rows = self.inventory.pool_rows(link_domain).iter();
-        rows.filter(|row| row.pool == self.number)
-            .fold(0, |all, row| all | row.mask)
     }
 
     /// Returns the number of distinct bits that `bits` yields for the rows of each link domain, summed over

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use ipu_core::placement::PlacementMode;
+use vipu_proxy::PlacementSetting;
 
 /// Flags of a connection to a proxy.
 #[derive(Clone, Debug, Args)]
@@ -124,9 +124,10 @@ pub(crate) struct ControllerCredentials {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Placement options")]
 pub(crate) struct PlacementArgs {
-    /// Placement of new partitions: first-fit, best-fit, or delegated to the controller [default: first-fit]
+    /// Placement of new partitions: first-fit, best-fit, wasm:FILE, or delegated to the controller [default:
+    /// first-fit]
     #[arg(long, global = true, value_name = "PLACEMENT")]
-    pub(crate) placement: Option<PlacementMode>,
+    pub(crate) placement: Option<PlacementSetting>,
 
     /// Let this request preempt preemptible partitions of lower priority
     #[arg(long, global = true)]

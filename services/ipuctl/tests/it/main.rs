@@ -11,6 +11,7 @@ mod manifest;
 mod nested;
 mod partition;
 mod placement;
+mod policy;
 mod proxy;
 mod queue;
 mod render;

@@ -1,6 +1,84 @@
 //! Values of single settings.
 
-use serde::Deserialize;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use ipu_core::placement::PlacementMode;
+use serde::{Deserialize, Serialize};
+
+use super::{SettingError, invalid_setting};
+
+/// Placement of new partitions. Its text form is the name of a mode, or `wasm:FILE`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum PlacementSetting {
+    /// A mode with a built-in policy, or delegated to the controller.
+    Mode(PlacementMode),
+    /// The policy in this WebAssembly module.
+    Wasm(PathBuf),
+}
+
+impl FromStr for PlacementSetting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("wasm:") {
+            Some("") => Err("wasm: names no file; use wasm:FILE".to_owned()),
+            Some(file) => Ok(Self::Wasm(file.into())),
+            None => match text.parse() {
+                Ok(mode) => Ok(Self::Mode(mode)),
+                Err(error) => Err(format!("{error}, or wasm:FILE")),
+            },
+        }
+    }
+}
+
+impl TryFrom<String> for PlacementSetting {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<PlacementSetting> for String {
+    fn from(setting: PlacementSetting) -> Self {
+        setting.to_string()
+    }
+}
+
+impl fmt::Display for PlacementSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mode(mode) => mode.fmt(f),
+            Self::Wasm(file) => write!(f, "wasm:{}", file.display()),
+        }
+    }
+}
+
+impl PlacementSetting {
+    /// Loads the policy.
+    pub(super) fn load(&self, name: &'static str) -> Result<PlacementMode, SettingError> {
+        match self {
+            Self::Mode(mode) => Ok(mode.clone()),
+            #[cfg(feature = "wasm")]
+            Self::Wasm(file) => match ipu_allocator::WasmPolicy::load(file) {
+                Ok(policy) => Ok(PlacementMode::explicit(policy)),
+                Err(error) => {
+                    let rule = ipu_core::ErrorChain(&error).to_string();
+                    Err(invalid_setting(name, &self.to_string(), &rule))
+                }
+            },
+            #[cfg(not(feature = "wasm"))]
+            Self::Wasm(_) => {
+                let rule = "this program is built without the feature `wasm`; build it with this feature, or use \
+                            a built-in placement";
+                Err(invalid_setting(name, &self.to_string(), rule))
+            }
+        }
+    }
+}
 
 /// Order of the controllers with enough capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]

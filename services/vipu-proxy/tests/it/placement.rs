@@ -191,3 +191,70 @@ async fn a_placement_that_does_not_exist_is_refused_with_the_possible_ones() {
         "{stderr}"
     );
 }
+
+/// Writes a WebAssembly module whose policy always gives `answer`.
+fn policy_file(folder: &std::path::Path, answer: &str) -> String {
+    let text = format!(
+        r#"(module
+            (memory (export "memory") 1)
+            (data (i32.const 8) "{}")
+            (func (export "alloc") (param i32) (result i32) i32.const 1024)
+            (func (export "choose") (param i32 i32) (result i64) i64.const {}))"#,
+        answer.replace('"', "\\22"),
+        8_u64 << 32 | answer.len() as u64
+    );
+    let file = folder.join("policy.wasm");
+    std::fs::write(&file, wat::parse_str(text).unwrap()).unwrap();
+    format!("wasm:{}", file.display())
+}
+
+#[tokio::test]
+async fn the_policy_in_a_wasm_module_decides_the_ipus_and_cannot_choose_used_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let placement = policy_file(
+        folder.path(),
+        r#"{"ok": {"linkDomain": 0, "first": 4, "size": 4}}"#,
+    );
+    let site = Site::placed_by(&placement).await;
+    assert_eq!(site.controller().await["placement"], placement);
+    let created = site.create("first", 4, "30s").await;
+    assert_eq!(created["state"], "active", "{created}");
+    assert_eq!(site.ipus_at_controller("first").await, [4, 5, 6, 7]);
+    let mut queued = site.create("second", 4, "0s").await;
+    while queued["reason"]["code"] != "Illegal" {
+        queued = site.create("second", 4, "100ms").await;
+    }
+    let message = queued["reason"]["message"].as_str().unwrap();
+    assert!(
+        message.contains(&placement) && message.contains("is held by first"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_policy_is_refused_with_setting_file_and_fix() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = folder.path().join("text.wasm");
+    std::fs::write(&text, "no module").unwrap();
+    let garbage = policy_file(folder.path(), "garbage");
+    for (placement, fix) in [
+        ("wasm:/missing.wasm", "name a WebAssembly module"),
+        (
+            &*format!("wasm:{}", text.display()),
+            "compile the policy for wasm32-unknown-unknown",
+        ),
+        (&garbage, "answers in JSON"),
+        ("wasm:", "use wasm:FILE"),
+    ] {
+        let refused = tokio::process::Command::new(env!("CARGO_BIN_EXE_vipu-proxy"))
+            .args(["--sim", "pod16", "--placement", placement])
+            .output()
+            .await
+            .unwrap();
+        assert_eq!(refused.status.code(), Some(2));
+        let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
+        for part in ["placement", placement, fix] {
+            assert!(stderr.contains(part), "{stderr}");
+        }
+    }
+}
