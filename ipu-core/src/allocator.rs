@@ -73,7 +73,7 @@ pub use self::capacity::{
     PlacementConstraint, SelectionOrder, ServiceState, Unbounded,
 };
 pub use self::cordon::Cordon;
-pub use self::entry::{Asked, Entry, Phase, Preemption, Refusal, RemovalRefusal};
+pub use self::entry::{Asked, Entry, KeptIpus, Phase, Preemption, Refusal, RemovalRefusal};
 pub use self::error::RequestError;
 pub use self::namespaces::NamespaceRules;
 pub use self::policy::Policy;

@@ -99,13 +99,19 @@ impl Preemption {
 pub struct Asked {
     /// Its partition.
     pub id: PartitionId,
-    /// The controller.
-    pub controller: ControllerName,
-    /// The IPUs that are kept for the request once they are free; empty if they are not kept.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub places: Vec<IpuPlace>,
     /// Time at which the holder was asked.
     pub at: Timestamp,
+}
+
+/// The IPUs on which a preempting request starts once the holders that it asks have released. No later request
+/// gets them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct KeptIpus {
+    /// Their controller.
+    pub controller: ControllerName,
+    /// The IPUs, free or held.
+    pub places: Vec<IpuPlace>,
 }
 
 /// Phase of an entry. The entry of a removed partition is removed from the state.
@@ -257,6 +263,9 @@ pub struct Entry {
     /// Holders that this queued entry asks or has asked to release their partitions, once each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub asked: Vec<Asked>,
+    /// The IPUs that are kept for this queued entry while it preempts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<KeptIpus>,
     /// Set if the release must not force the controller to remove the partition.
     #[serde(default, skip_serializing_if = "is_default")]
     pub unforced: bool,
@@ -342,6 +351,7 @@ impl Entry {
             preemptible: false,
             preemption: None,
             asked: Vec::new(),
+            kept: None,
             unforced: false,
             rejects: false,
             unsettled: false,
@@ -377,6 +387,7 @@ impl Entry {
         entry.controller = Some(controller.clone());
         entry.held_since = entry.held_since.or(Some(now));
         entry.asked = Vec::new();
+        entry.kept = None;
         entry
     }
 

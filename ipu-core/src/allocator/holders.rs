@@ -34,7 +34,7 @@ pub(crate) struct ControllerCapacity<'a> {
     /// Whether the state keeps IPUs that the controller may count as free: cordoned ones, those of partitions
     /// that it does not list, and those kept for a preempting request.
     keeps_ipus: bool,
-    /// The preempting request ahead for which freed IPUs are kept.
+    /// The preempting request ahead for which IPUs are kept.
     pub(crate) kept_for: Option<&'a Entry>,
     /// Refused entries of the queue so far: the first of each size that no smaller one ahead of it covers.
     refusals: Vec<&'a Entry>,
@@ -133,6 +133,11 @@ impl<'a> ControllerCapacity<'a> {
             && !self.keeps_ipus
             && self.starting.is_empty();
         Ok(if controller_chooses { Vec::new() } else { places })
+    }
+
+    /// Lets every later [`place`](Self::place) return the IPUs, even where the controller chooses them.
+    pub(crate) const fn name_ipus(&mut self) {
+        self.keeps_ipus = true;
     }
 
     /// Keeps the free ones of `places` for the preempting request `entry`.

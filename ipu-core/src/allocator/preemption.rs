@@ -3,9 +3,9 @@
 //!
 //! Holders are asked only if the request starts once all of them have released: lowest priority first, then
 //! the longest held. The owner stops its processes and releases the partition; nothing is removed under a
-//! running process. The request keeps exactly the IPUs that holders of other namespaces release for it, until
-//! it starts or leaves the queue. A holder that has not released within [`Policy::preemption_grace`] is no
-//! longer counted, and is not asked again by the same request.
+//! running process. Meanwhile no later request gets the IPUs on which this one will start, or its share of a
+//! quota. A holder that has not released within [`Policy::preemption_grace`] is no longer counted, and is not
+//! asked again by the same request.
 //!
 //! A preemptible request never preempts: a preempted job, which queues again, preempts nothing. A request
 //! over quota preempts nothing either.
@@ -15,28 +15,35 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::allocator::capacity::{ControllerView, Hardware};
-use crate::allocator::entry::{Asked, Entry, Phase, Preemption, Refusal};
+use crate::allocator::entry::{Asked, Entry, KeptIpus, Phase, Preemption, Refusal};
 use crate::allocator::policy::Policy;
 use crate::allocator::queue::{QueueDecision, QueueScan};
 use crate::allocator::quota::QuotaUse;
 use crate::allocator::state::{Change, State};
-use crate::ids::{ControllerName, PartitionId};
+use crate::ids::PartitionId;
 use crate::units::Timestamp;
 
 /// Maximum number of holders among which the necessary ones are searched: each costs one scan of the queue.
 const MAX_SEARCHED: usize = 256;
 
+/// A request that asks holders to release their partitions, or waits for those it has asked.
+struct Demand<'a> {
+    request: &'a Arc<Entry>,
+    holders: BTreeSet<PartitionId>,
+    /// The IPUs on which the request starts after the releases.
+    start: KeptIpus,
+}
+
 /// Returns the changes after which exactly the holders are asked that should be.
 pub(super) fn preempt(state: &State, hardware: &Hardware, policy: &Policy, now: Timestamp) -> Vec<Change> {
     let request = asking_request(state, hardware, policy, now);
-    let victims = request.and_then(|request| victims_of(state, request, hardware, policy, now));
-    let request = request.filter(|_| victims.is_some());
-    let victims = victims.unwrap_or_default();
+    let demand = request.and_then(|request| demand_of(state, request, hardware, policy, now));
+    let demand = demand.as_ref();
     let mut changes = Vec::new();
     for entry in state.entries() {
-        let preemption = request
-            .filter(|_| victims.contains(&entry.id))
-            .map(|request| preemption_by(request, entry, now));
+        let preemption = demand
+            .filter(|demand| demand.holders.contains(&entry.id))
+            .map(|demand| preemption_by(demand.request, entry, now));
         if entry.preemption != preemption {
             let mut entry = Entry::clone(entry);
             entry.preemption = preemption;
@@ -44,14 +51,23 @@ pub(super) fn preempt(state: &State, hardware: &Hardware, policy: &Policy, now: 
         }
     }
     for entry in state.queue() {
-        let asked = match request {
-            Some(request) if request.id == entry.id => asked_by(state, entry, &victims, now),
-            // The times stay, so that a request that asks again later is not given more time.
-            _ => entry.asked.iter().cloned().map(Asked::without_places).collect(),
-        };
-        if entry.asked != asked {
+        let demand = demand.filter(|demand| demand.request.id == entry.id);
+        // The times stay, so that a request that asks again later is not given more time.
+        let mut asked = entry.asked.clone();
+        for id in demand.into_iter().flat_map(|demand| &demand.holders) {
+            if asked.iter().all(|asked| asked.id != *id) {
+                asked.push(Asked {
+                    id: id.clone(),
+                    at: now,
+                });
+            }
+        }
+        let kept = demand
+            .filter(|_| !asked.is_empty())
+            .map(|demand| demand.start.clone());
+        if (&entry.asked, &entry.kept) != (&asked, &kept) {
             let mut entry = Entry::clone(entry);
-            entry.asked = asked;
+            (entry.asked, entry.kept) = (asked, kept);
             changes.push(Change::Put(Arc::new(entry)));
         }
     }
@@ -75,14 +91,15 @@ fn asking_request<'a>(
     hypothesis.start_without(&[]).is_none().then_some(first)
 }
 
-/// Returns the partitions whose owners are asked; none if the request does not start by their release.
-fn victims_of(
+/// Returns the demand of `request`, with the partitions whose owners are asked; none if the request does not
+/// start by their release.
+fn demand_of<'a>(
     state: &State,
-    request: &Entry,
+    request: &'a Arc<Entry>,
     hardware: &Hardware,
     policy: &Policy,
     now: Timestamp,
-) -> Option<BTreeSet<PartitionId>> {
+) -> Option<Demand<'a>> {
     let asked_at = |id: &PartitionId| {
         request
             .asked
@@ -110,13 +127,24 @@ fn victims_of(
         .entries()
         .filter(|entry| matches!(entry.phase, Phase::Releasing { refusal: None }));
     hypothesis.ending = releasing.map(|entry| &**entry).collect();
-    if hypothesis.start_without(&[]).is_some() {
-        // It starts once the releases under way have ended.
-        return Some(BTreeSet::new());
+    let mut holders = Vec::new();
+    let mut start = hypothesis.start_without(&[]);
+    // Otherwise it starts once the releases under way have ended.
+    if start.is_none() {
+        holders = hypothesis.necessary(candidates);
+        start = hypothesis.start_without(&holders).filter(|_| !holders.is_empty());
     }
-    let victims = hypothesis.necessary(candidates);
-    let victims: BTreeSet<_> = victims.into_iter().map(|entry| entry.id.clone()).collect();
-    (!victims.is_empty()).then_some(victims)
+    let mut start = start?;
+    if start.places.is_empty() {
+        // The numbers of IPUs do not identify them at a controller of several clusters.
+        start.places = holders.iter().flat_map(|entry| entry.places.clone()).collect();
+    }
+    let holders = holders.into_iter().map(|entry| entry.id.clone()).collect();
+    Some(Demand {
+        request,
+        holders,
+        start,
+    })
 }
 
 fn preemption_by(request: &Entry, entry: &Entry, now: Timestamp) -> Preemption {
@@ -129,43 +157,6 @@ fn preemption_by(request: &Entry, entry: &Entry, now: Timestamp) -> Preemption {
         owner: request.owner.clone(),
         priority: request.priority,
         at: recorded.map_or(now, |recorded| recorded.at),
-    }
-}
-
-/// Returns the holders that `request` has asked, with `victims`. IPUs are kept while the request asks others
-/// or waits for releases.
-fn asked_by(state: &State, request: &Entry, victims: &BTreeSet<PartitionId>, now: Timestamp) -> Vec<Asked> {
-    let namespace = |entry: &Entry| entry.owner.as_ref().map(|owner| owner.job.namespace.clone());
-    let mut all: Vec<Asked> = Vec::new();
-    for asked in &request.asked {
-        // A holder that ignored the demand holds its IPUs itself.
-        let is_gone = state
-            .get(&asked.id)
-            .is_none_or(|entry| !entry.phase.may_be_in_use());
-        let keeps = victims.contains(&asked.id) || is_gone;
-        let asked = asked.clone();
-        all.push(if keeps { asked } else { asked.without_places() });
-    }
-    for id in victims {
-        let Some(entry) = state.get(id) else { continue };
-        let is_recorded = all.iter().any(|asked| asked.id == *id);
-        if let (false, Some(controller)) = (is_recorded, &entry.controller) {
-            let is_own = namespace(entry) == namespace(request);
-            all.push(Asked {
-                id: id.clone(),
-                controller: controller.clone(),
-                places: if is_own { Vec::new() } else { entry.places.clone() },
-                at: now,
-            });
-        }
-    }
-    all
-}
-
-impl Asked {
-    fn without_places(mut self) -> Self {
-        self.places = Vec::new();
-        self
     }
 }
 
@@ -199,20 +190,20 @@ impl<'a> Hypothesis<'a> {
         }
     }
 
-    /// Returns the controller on which the request starts if the partitions of `released` end too.
-    fn start_without(&self, released: &[&Entry]) -> Option<ControllerName> {
+    /// Returns the IPUs on which the request starts if the partitions of `released` end too.
+    fn start_without(&self, released: &[&Entry]) -> Option<KeptIpus> {
         let mut state = self.state.clone();
         let mut hardware = self.hardware.clone();
         for entry in self.ending.iter().chain(released) {
             state.apply(&Change::Remove(entry.id.clone()));
             hardware.forget(&entry.id);
         }
-        let mut scan = QueueScan::new(&state, &hardware, self.policy, self.now);
+        let mut scan = QueueScan::new(&state, &hardware, self.policy, self.now).naming_ipus();
         for ahead in state.ahead_of(self.request) {
             scan.advance(ahead);
         }
         match scan.evaluate(&self.refused_until_now(&state, &hardware)) {
-            QueueDecision::Start { controller, .. } => Some(controller),
+            QueueDecision::Start { controller, places } => Some(KeptIpus { controller, places }),
             QueueDecision::Wait(_) => None,
         }
     }
@@ -240,7 +231,7 @@ impl<'a> Hypothesis<'a> {
     /// none of them can be left out. Returns none if the end of all does not help, or if the hardware of the
     /// controller is not known.
     fn necessary<'e>(&self, mut candidates: Vec<&'e Entry>) -> Vec<&'e Entry> {
-        let Some(controller) = self.start_without(&candidates) else {
+        let Some(KeptIpus { controller, .. }) = self.start_without(&candidates) else {
             return Vec::new();
         };
         let listing = self.hardware.listing(&controller);

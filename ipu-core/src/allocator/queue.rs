@@ -149,6 +149,12 @@ impl<'a> QueueScan<'a> {
         }
     }
 
+    /// Returns the scan with decisions that name the IPUs, even where the controller chooses them.
+    pub(crate) fn naming_ipus(mut self) -> Self {
+        self.capacities.iter_mut().for_each(ControllerCapacity::name_ipus);
+        self
+    }
+
     /// Iterates over the entries ahead of `entry` that it overtakes if it starts.
     pub(crate) fn overtaken_by(&self, entry: &Entry) -> impl Iterator<Item = &'a Entry> {
         self.blocked.overtaken_by(entry)
@@ -347,23 +353,22 @@ impl<'a> QueueScan<'a> {
             }
         }
         if matches!(obstacle, QueueObstacle::NoCapacity(_)) {
-            self.keep_freed_ipus(entry);
+            self.keep_ipus(entry);
         }
     }
 
-    /// Keeps the IPUs that others have released for the preempting `entry`.
-    fn keep_freed_ipus(&mut self, entry: &'a Entry) {
-        let asked = self.policy.preemption.then_some(&entry.asked);
-        for asked in asked.into_iter().flatten() {
-            let mut capacities = self.capacities.iter_mut();
-            if !asked.places.is_empty()
-                && let Some(capacity) = capacities.find(|capacity| capacity.name == asked.controller)
-            {
-                capacity.keep(entry, &asked.places);
-                self.no_capacity.clear();
-                self.blocked_by_own_namespace.clear();
-                self.timeline = None;
-            }
+    /// Keeps the IPUs on which the preempting `entry` starts, and its share of the quotas.
+    fn keep_ipus(&mut self, entry: &'a Entry) {
+        let Some(kept) = entry.kept.as_ref().filter(|_| self.policy.preemption) else {
+            return;
+        };
+        self.quotas.add(entry);
+        let mut capacities = self.capacities.iter_mut();
+        if let Some(capacity) = capacities.find(|capacity| capacity.name == kept.controller) {
+            capacity.keep(entry, &kept.places);
+            self.no_capacity.clear();
+            self.blocked_by_own_namespace.clear();
+            self.timeline = None;
         }
     }
 

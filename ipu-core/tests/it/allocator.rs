@@ -5,5 +5,6 @@ mod exhaustive;
 mod invariants;
 mod model;
 mod owners;
+mod preemption;
 mod tables;
 mod world;

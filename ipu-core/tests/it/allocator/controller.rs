@@ -138,6 +138,16 @@ impl Controller {
         }
     }
 
+    pub(super) fn finish_creations(&mut self) {
+        let ids: Vec<_> = self.partitions.keys().cloned().collect();
+        let is_creating = |truth: &Truth| truth.state == PartitionState::Creating;
+        for id in &ids {
+            if self.partitions.get(id).is_some_and(is_creating) {
+                self.finish(id);
+            }
+        }
+    }
+
     pub(super) fn finish_removals(&mut self) {
         self.partitions
             .retain(|_, truth| truth.state != PartitionState::Removing);
