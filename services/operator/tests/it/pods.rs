@@ -163,7 +163,7 @@ async fn the_outcome_of_a_pod_that_is_deleted_before_an_operator_observes_it_is_
     let Some(mut fixture) = Fixture::start(test).await else {
         return;
     };
-    for (name, life) in [("failing", "2500:7"), ("succeeding", "2500:0")] {
+    for (name, life) in [("failing", "10000:7"), ("succeeding", "10000:0")] {
         let mut job = job(name, Some(life));
         job["spec"]["workers"]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(1);
         apply(&fixture.cluster, &job);

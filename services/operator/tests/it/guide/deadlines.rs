@@ -119,7 +119,7 @@ async fn a_job_backs_off_before_a_restart_ends_at_its_deadline_and_is_kept_until
     submit(
         "failing",
         "exit 1",
-        json!({"activeDeadlineSeconds": 25, "restartPolicy": restarts(1, 100), "cleanPodPolicy": "All"}),
+        json!({"activeDeadlineSeconds": 25, "restartPolicy": restarts(1, 100), "cleanPodPolicy": "Workers"}),
     );
     submit("patient", "exit 5", json!({"restartPolicy": restarts(3, 2)}));
     submit("kept", "true", json!({"ttlSecondsAfterFinished": 10}));
@@ -170,8 +170,8 @@ async fn a_job_backs_off_before_a_restart_ends_at_its_deadline_and_is_kept_until
         assert!(elapsed(&status, from, to).as_secs() >= back_off, "{status}");
     }
 
-    // A finished job without a policy for its Pods keeps its partition until it is deleted.
-    wait_until("only this job holds a partition", async || {
+    // The other jobs keep their partitions until they are deleted.
+    wait_until("only these jobs hold partitions", async || {
         let held = fixture.get_from_proxy("/v1/partitions").await;
         let held = held["partitions"].as_array().unwrap().clone();
         let mut names: Vec<&str> = held
@@ -179,7 +179,7 @@ async fn a_job_backs_off_before_a_restart_ends_at_its_deadline_and_is_kept_until
             .filter_map(|one| one["owner"]["name"].as_str())
             .collect();
         names.sort_unstable();
-        names == ["patient"]
+        names == ["failing", "patient"]
     })
     .await;
     fixture.wait_for_pods(&["patient-worker-0"]).await;
