@@ -244,23 +244,28 @@ impl<'a> Hypothesis<'a> {
             candidates = here;
         }
         // The smallest number of leading holders that is enough.
-        let (mut too_few, mut length) = (0, candidates.len());
-        while too_few < length {
-            let middle = usize::midpoint(too_few, length);
+        let (mut too_few, mut enough) = (0, candidates.len());
+        while too_few < enough {
+            let middle = usize::midpoint(too_few, enough);
             if self.start_without(&candidates[..middle]).is_some() {
-                length = middle;
+                enough = middle;
             } else {
                 too_few = middle + 1;
             }
         }
-        candidates.truncate(length);
+        candidates.truncate(enough);
         if candidates.len() > MAX_SEARCHED {
             return Vec::new();
         }
-        for index in (0..candidates.len()).rev() {
-            let entry = candidates.remove(index);
-            if self.start_without(&candidates).is_none() {
-                candidates.insert(index, entry);
+        // The end of a partition may let a request ahead start, so that fewer ends may need fewer still.
+        let mut length = usize::MAX;
+        while candidates.len() < length {
+            length = candidates.len();
+            for index in (0..length).rev() {
+                let entry = candidates.remove(index);
+                if self.start_without(&candidates).is_none() {
+                    candidates.insert(index, entry);
+                }
             }
         }
         candidates
