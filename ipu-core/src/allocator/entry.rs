@@ -103,8 +103,8 @@ pub struct Asked {
     pub at: Timestamp,
 }
 
-/// The IPUs on which a preempting request starts once the holders that it asks have released. No later request
-/// gets them.
+/// The IPUs on which a preempting request starts once the holders that it asks have released. No later
+/// request gets them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct KeptIpus {
