@@ -16,7 +16,7 @@ use ipu_core::allocator::{Claim, Entry, OwnerLiveness};
 /// use ipu_allocator::Options;
 /// use ipu_core::allocator::{Entry, OwnerLiveness};
 ///
-/// // A scheduler that knows all of its running jobs. It never reports a job as dead that may still run.
+/// // The running jobs, which the scheduler has read from its own record before it starts the allocator.
 /// let running: Arc<Mutex<BTreeSet<String>>> = Arc::default();
 /// let mut options = Options::default();
 /// options.liveness = Arc::new(move |entry: &Entry| match running.lock() {

@@ -131,6 +131,10 @@ impl ProcessHolder {
 
 /// The liveness of owners whose holder is a [`ProcessHolder`], as in
 /// [`liveness_as_holder_of`](ProcessHolder::liveness_as_holder_of). That of any other owner is unknown.
+///
+/// All holders of the record must be processes of one host: a process of another host looks like one of an
+/// earlier boot, which is dead. Run it as root if jobs run as several users, so that it sees their
+/// [`PARTITION_MARKER`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProcessLiveness;
 

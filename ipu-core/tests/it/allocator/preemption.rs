@@ -302,7 +302,7 @@ proptest! {
     }
 
     #[test]
-    fn a_request_starts_once_the_owners_obey_whoever_comes_later(
+    fn a_request_starts_once_the_owners_obey_despite_later_requests(
         mut bed in beds(),
         held in prop::collection::vec(jobs(), 1..12),
         urgent in jobs(),
