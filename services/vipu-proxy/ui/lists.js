@@ -35,6 +35,8 @@ function table(root, caption, headings, rows, none) {
   const made = element("table", {}, element("thead", {}, head), element("tbody", {}, ...body));
   const region = element("div", { class: "table", tabindex: "0", role: "region", "aria-label": `Table of ${caption}` }, made);
   const more = rows.length > MAX_ROWS ? [element("p", { class: "soft" }, `${rows.length - MAX_ROWS} more rows are not shown.`)] : [];
+  // An unchanged table stays: nothing moves under a pointer, a screen reader or the focus.
+  if (root.firstElementChild?.isEqualNode(region) && root.children.length === 1 + more.length) return;
   const focused = root.contains(document.activeElement) ? document.activeElement.dataset.focus : undefined;
   root.replaceChildren(region, ...more);
   if (focused) [...root.querySelectorAll("button")].find((button) => button.dataset.focus === focused)?.focus();
