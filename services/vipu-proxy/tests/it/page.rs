@@ -5,6 +5,7 @@ mod prefix;
 
 use std::time::{Duration, Instant};
 
+use reqwest::Method;
 use serde_json::{Value, json};
 
 use self::browser::Browser;
@@ -258,6 +259,38 @@ async fn every_reason_of_the_queue_is_shown() {
         "ControllerUnavailable",
     ] {
         assert!(seen.iter().any(|one| one == code), "{code} is not among {seen:?}");
+    }
+    browser.close().await;
+}
+
+#[tokio::test]
+async fn ipus_of_other_programs_and_bad_ones_have_their_letters() {
+    let harness = Harness::new().await;
+    let Some(browser) = Browser::start("ipus_of_other_programs_and_bad_ones_have_their_letters").await else {
+        return;
+    };
+    browser.open(&harness.proxy.url, LIVE).await;
+    put_on(&harness, "held", 4, &["a8"]).await;
+    let mine = json!({"requirements": {"id": "mine", "size": 4}});
+    harness
+        .simulate(Method::POST, "/v1/partitions", Some(&mine))
+        .await;
+    cordon(&harness, "fan", "a7", "fan is replaced").await;
+    let bad = json!({"health": "bad"});
+    harness.simulate(Method::POST, "/sim/ipus/a6/3", Some(&bad)).await;
+    for (state, letter, ipus) in [
+        ("active", "A", 4),
+        ("foreign", "X", 4),
+        ("cordoned", "C", 4),
+        ("unhealthy", "U", 1),
+        ("free", "F", 19),
+    ] {
+        let found = format!("[...document.querySelectorAll('#map .ipu.{state}')]");
+        browser
+            .until(&format!(
+                "{found}.length === {ipus} && {found}.every((one) => one.textContent === '{letter}')"
+            ))
+            .await;
     }
     browser.close().await;
 }
