@@ -9,6 +9,7 @@ pub(crate) fn api_failure(action: impl AsRef<str>, error: kube::Error) -> Failur
         kube::Error::Api(status) => match status.code {
             401 | 403 => Code::Denied,
             404 => Code::NotFound,
+            408 | 429 => Code::Unavailable,
             400..=499 => Code::Data,
             _ => Code::Unavailable,
         },

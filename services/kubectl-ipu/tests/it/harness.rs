@@ -60,6 +60,14 @@ pub(crate) fn install_crd(cluster: &Cluster) {
         "--timeout=60s",
     ];
     cluster.kubectl(&wait).unwrap();
+    wait_until_served(cluster, "ipujobs");
+}
+
+/// Waits until the API server has initialized the storage of an established kind.
+pub(crate) fn wait_until_served(cluster: &Cluster, kind: &str) {
+    while cluster.kubectl(&["get", kind]).is_err() {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
 }
 
 /// Applies a JSON object.
