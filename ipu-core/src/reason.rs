@@ -103,6 +103,8 @@ codes! {
     PartitionFailed,
     /// It has no known owner, so it is kept.
     Quarantined,
+    /// Pods use it: it is reset or released when they have ended.
+    InUse,
     // A job.
     /// Its instances run.
     Running,

@@ -1,5 +1,5 @@
-//! The operator's work on IPUJobs, on `kube::runtime::Controller`: observe → parse → plan → apply → one
-//! status write.
+//! The operator's work on IPUJobs and IPUPartitions, on `kube::runtime::Controller`: observe → parse → plan →
+//! apply → one status write.
 //!
 //! `reconcile` reconciles one IPUJob. It reads jobs and Pods from reflector stores and partitions from the
 //! event stream of the proxy. [`ipu_core::job::plan`] makes every decision.
@@ -16,6 +16,7 @@ mod context;
 mod error;
 mod events;
 mod failure_order;
+mod ipupartition;
 mod launcher_rights;
 mod mpirun_output;
 mod namespaces;
@@ -34,9 +35,9 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::channel::mpsc::unbounded;
+use futures::channel::mpsc::{UnboundedReceiver, unbounded};
 use futures::future::BoxFuture;
-use futures::{FutureExt as _, StreamExt as _};
+use futures::{FutureExt as _, Stream, StreamExt as _};
 use ipu_core::job::Limits;
 use ipu_proxy_client::ProxyClient;
 use k8s_openapi::api::core::v1::Pod;
@@ -44,14 +45,14 @@ use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::controller::{self, Action, Controller};
 use kube::runtime::events::{Recorder, Reporter};
-use kube::runtime::reflector::{self, ObjectRef};
+use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::watcher::{self, Event};
-use kube::{Client, Resource as _, ResourceExt as _};
+use kube::{Client, ResourceExt as _};
 
 use self::context::Context;
 pub use self::error::ReconcileError;
 use self::partitions::Partitions;
-use crate::crd::IpuJob;
+use crate::crd::{IpuJob, IpuPartition};
 use crate::resources::{FIELD_MANAGER, InstallationDefaults, JOB_NAME, ROLE};
 
 /// Maximum number of concurrent reconciliations: enough to hide the latency of API server and proxy, few
@@ -64,6 +65,8 @@ const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An IPUJob of the store. An unreadable job, which another version wrote, stops no other job.
 type StoredJob = DeserializeGuard<IpuJob>;
+/// An IPUPartition of the store.
+type StoredPartition = DeserializeGuard<IpuPartition>;
 
 /// Callbacks of the controller, for probes and metrics.
 pub trait Observer: Send + Sync {
@@ -148,6 +151,7 @@ pub async fn run(
     } = options;
 
     let (jobs, jobs_writer) = reflector::store::<StoredJob>();
+    let (holders, holders_writer) = reflector::store::<StoredPartition>();
     let (pods, pods_writer) = reflector::store::<Pod>();
     let partitions = Arc::new(Partitions::new(proxy));
     let (listed, is_listed) = tokio::sync::watch::channel(false);
@@ -193,27 +197,42 @@ pub async fn run(
         .reflect(pods_writer)
         .touched_objects()
         .filter(|event| std::future::ready(event.is_ok()));
-    let (changed, changed_partitions) = unbounded();
-    let known_jobs = jobs.clone();
-    let changed_partitions =
-        changed_partitions.filter(move |job| std::future::ready(known_jobs.get(job).is_some()));
-
-    let work = Controller::for_stream(changed_jobs, jobs.clone())
+    let observe_holders = observed("IPUPartitions", &observer);
+    let changed_holders =
+        namespaces::watch(&watch_client, &namespaces, &all, holders.clone(), observe_holders)
+            .modify(compact)
+            .reflect(holders_writer)
+            .applied_objects()
+            .filter(|event| std::future::ready(event.is_ok()));
+    let (of_jobs, jobs_due) = unbounded();
+    let (of_holders, holders_due) = unbounded();
+    let stop = stop.shared();
+    let config = controller::Config::default()
+        .concurrency(MAX_CONCURRENT_RECONCILES)
+        .debounce(DEBOUNCE);
+    // Failures are logged where they occur. A Pod or a partition may outlive its owner.
+    let job_work = Controller::for_stream(changed_jobs, jobs.clone())
         .watches_stream(changed_pods, |pod| job_of(&pod))
-        .reconcile_on(changed_partitions)
-        .with_config(
-            controller::Config::default()
-                .concurrency(MAX_CONCURRENT_RECONCILES)
-                .debounce(DEBOUNCE),
-        )
-        .graceful_shutdown_on(stop)
+        .reconcile_on(known(jobs_due, jobs.clone()))
+        .with_config(config.clone())
+        .graceful_shutdown_on(stop.clone())
         .run(
-            observed_reconcile(Arc::clone(&observer)),
+            observed_reconcile("", Arc::clone(&observer), reconcile::reconcile),
             reconcile::retry,
             Arc::clone(&context),
         )
-        // Failures are logged where they occur. A Pod or a partition may outlive its job.
         .for_each(|_| std::future::ready(()));
+    let holder_work = Controller::for_stream(changed_holders, holders.clone())
+        .reconcile_on(known(holders_due, holders.clone()))
+        .with_config(config)
+        .graceful_shutdown_on(stop)
+        .run(
+            observed_reconcile("IPUPartition ", Arc::clone(&observer), ipupartition::reconcile),
+            ipupartition::retry,
+            Arc::clone(&context),
+        )
+        .for_each(|_| std::future::ready(()));
+    let work = futures::future::join(job_work, holder_work);
     let ready = async {
         if jobs.wait_until_ready().await.is_ok() && pods.wait_until_ready().await.is_ok() {
             listed.send_replace(true);
@@ -222,25 +241,44 @@ pub async fn run(
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        () = work => {}
-        () = partitions.watch(changed) => {}
+        _ = work => {}
+        () = partitions.watch(of_jobs, of_holders) => {}
         () = orphans::release(&context) => {}
         () = ready => {}
     }
     Ok(())
 }
 
-/// Returns the reconciler with its callbacks. A panic fails one reconciliation, like a crash that the next
-/// one handles.
-fn observed_reconcile(
+/// Returns the events of objects that exist.
+fn known<K>(due: UnboundedReceiver<ObjectRef<K>>, store: Store<K>) -> impl Stream<Item = ObjectRef<K>> + Send
+where
+    K: kube::Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
+{
+    due.filter(move |object| std::future::ready(store.get(object).is_some()))
+}
+
+/// Returns the reconciler with its callbacks, in which names begin with `prefix`. A panic fails one
+/// reconciliation, like a crash that the next one handles.
+fn observed_reconcile<K, F>(
+    prefix: &'static str,
     observer: Arc<dyn Observer>,
-) -> impl FnMut(Arc<StoredJob>, Arc<Context>) -> BoxFuture<'static, Result<Action, ReconcileError>> {
-    move |job, context| {
+    reconcile: impl Fn(Arc<K>, Arc<Context>) -> F + Clone + Send + 'static,
+) -> impl FnMut(Arc<K>, Arc<Context>) -> BoxFuture<'static, Result<Action, ReconcileError>>
+where
+    K: kube::Resource + Send + Sync + 'static,
+    F: Future<Output = Result<Action, ReconcileError>> + Send + 'static,
+{
+    move |object, context| {
         let observer = Arc::clone(&observer);
-        let name = format!("{}/{}", job.namespace().unwrap_or_default(), job.name_any());
+        let reconcile = reconcile.clone();
+        let name = format!(
+            "{prefix}{}/{}",
+            object.namespace().unwrap_or_default(),
+            object.name_any()
+        );
         async move {
             observer.reconcile_started(&name);
-            let work = AssertUnwindSafe(reconcile::reconcile(job, context)).catch_unwind();
+            let work = AssertUnwindSafe(reconcile(object, context)).catch_unwind();
             let outcome = work.await.unwrap_or_else(|panic| {
                 let message = panic_message(&*panic);
                 tracing::error!(
@@ -298,10 +336,10 @@ fn observed<K>(
     }
 }
 
-/// Drops the parts of a job that no decision needs, to save memory.
-fn compact(job: &mut StoredJob) {
-    job.meta_mut().managed_fields = None;
-    job.meta_mut().annotations = None;
+/// Drops the parts of an object that no decision needs, to save memory.
+fn compact<K: kube::Resource>(object: &mut K) {
+    object.meta_mut().managed_fields = None;
+    object.meta_mut().annotations = None;
 }
 
 /// Returns the job that a Pod belongs to by its labels.

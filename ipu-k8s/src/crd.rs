@@ -1,5 +1,5 @@
-//! The `IPUJob` custom resource `graphcore.ai/v1alpha1`: its wire form, manifests that contain it, and its
-//! use outside of Kubernetes.
+//! The custom resources `IPUJob` and `IPUPartition` of `graphcore.ai/v1alpha1`; manifests that contain
+//! IPUJobs, and their use outside of Kubernetes.
 //!
 //! ```
 //! use ipu_core::job::Limits;
@@ -27,15 +27,18 @@ mod check;
 mod edit;
 mod host;
 mod ipujob;
+mod ipupartition;
 mod job_container;
 mod manifest;
 mod pod_rules;
 mod rules;
+mod schema;
 mod spec;
 mod status;
 
 pub use self::edit::{EditError, FieldEdit};
 pub use self::host::{HostContainer, HostView};
+pub use self::ipupartition::{IpuPartition, IpuPartitionSpec, IpuPartitionStatus, PartitionCondition};
 #[cfg(feature = "operator")]
 pub(crate) use self::job_container::DEFAULT_CONTAINER;
 pub use self::job_container::job_container;

@@ -1,19 +1,19 @@
-//! IPUJobs on Kubernetes.
+//! IPUJobs and IPUPartitions on Kubernetes.
 //!
 //! # Features
 //!
-//! - `crd` (default): the `IPUJob` custom resource and its CRD, reading it from manifests, and its conversion
-//!   to a job of [`ipu_core`]. No Kubernetes client.
+//! - `crd` (default): the custom resources `IPUJob` and `IPUPartition` and their CRDs, reading IPUJobs from
+//!   manifests, and their conversion to jobs of [`ipu_core`]. No Kubernetes client.
 //! - `webhook`: `webhook::{mutate, validate}`, the responses of the mutating and validating admission
 //!   webhooks for IPUJobs. No Kubernetes client.
 //! - `store`: `store::ConfigMapStore`, the record of the allocator in a ConfigMap.
 //! - `auth`: `token_review::TokenReviewer`, the authentication of bearer tokens.
 //! - `controllers`: `controller_list::watch`, the list of V-IPU controllers in a ConfigMap.
-//! - `operator`: `controller::run`, which runs IPUJobs on partitions of a proxy, and `resources`, the
-//!   settings of the objects that it creates for them.
+//! - `operator`: `controller::run`, which runs IPUJobs, and holds IPUPartitions, on partitions of a proxy,
+//!   and `resources`, the settings of the objects that it creates for them.
 //! - `lease`: `lease::LeaderLease`, the election of one of several processes.
-//! - `liveness`: `ipujob_liveness::IpuJobLiveness`, which checks whether the IPUJobs that own partitions
-//!   exist.
+//! - `liveness`: `liveness::KubernetesLiveness`, which checks whether the IPUJobs and IPUPartitions that
+//!   own partitions exist.
 //!
 //! All features but `crd` and `webhook` access an API server through the client of `kube`. The program
 //! chooses the version of `k8s-openapi`.
@@ -32,10 +32,12 @@ pub mod controller;
 pub mod controller_list;
 #[cfg(feature = "crd")]
 pub mod crd;
-#[cfg(feature = "liveness")]
-pub mod ipujob_liveness;
 #[cfg(feature = "lease")]
 pub mod lease;
+#[cfg(feature = "liveness")]
+pub mod liveness;
+#[cfg(any(feature = "liveness", feature = "operator"))]
+mod partition_users;
 #[cfg(feature = "operator")]
 pub mod resources;
 #[cfg(feature = "store")]

@@ -11,13 +11,12 @@ use ipu_proxy_client::{
 };
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
-use kube::api::{Api, ListParams, Patch};
-use serde_json::json;
+use kube::api::{Api, ListParams};
 
 use super::context::Context;
 use super::error::{ReconcileError, is_status};
 use super::launcher_rights;
-use super::objects::{create_or_update, patch_params, post_params, remove, untrack};
+use super::objects::{create_or_update, post_params, remove, set_finalizers, untrack};
 use super::observe::ObservedJob;
 use super::pod::JobPod;
 use super::status::recorded_status;
@@ -400,7 +399,7 @@ impl Context {
             .finalizers()
             .iter()
             .filter(|finalizer| *finalizer != IpuJob::FINALIZER);
-        self.set_finalizers(job, others.collect()).await
+        set_finalizers::<IpuJob>(&self.client, &job.metadata, others.collect()).await
     }
 
     /// Fails if the API server itself shows a Pod of the job.
@@ -419,23 +418,7 @@ impl Context {
     pub(super) async fn add_finalizer(&self, job: &IpuJob) -> Result<(), ReconcileError> {
         let own = IpuJob::FINALIZER.to_owned();
         let all = job.finalizers().iter().chain([&own]);
-        self.set_finalizers(job, all.collect()).await
-    }
-
-    async fn set_finalizers(&self, job: &IpuJob, finalizers: Vec<&String>) -> Result<(), ReconcileError> {
-        let jobs: Api<IpuJob> = Api::namespaced(self.client.clone(), &job.namespace().unwrap_or_default());
-        let patch = json!({"metadata": {
-            "resourceVersion": job.metadata.resource_version,
-            "finalizers": finalizers,
-        }});
-        match jobs
-            .patch_metadata(&job.name_any(), &patch_params(), &Patch::Merge(&patch))
-            .await
-        {
-            Ok(_) => Ok(()),
-            Err(error) if is_status(&error, 404) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        set_finalizers::<IpuJob>(&self.client, &job.metadata, all.collect()).await
     }
 }
 

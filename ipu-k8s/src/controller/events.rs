@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use ipu_core::job::{JobPhase, JobSpec, Plan};
 use ipu_core::{Reason, ReasonCode};
-use kube::Resource as _;
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType};
 
 use super::context::Context;
 use super::error::ReconcileError;
 use super::status::held_ipus;
-use crate::crd::{IpuJob, IpuJobStatus};
+use crate::crd::IpuJobStatus;
 
 /// Reason of an Event about a Pod whose problem has no Kubernetes reason.
 const NOT_STARTED: &str = "NotStarted";
@@ -18,19 +18,18 @@ const NOT_STARTED: &str = "NotStarted";
 const MAX_NOTE_BYTES: usize = 1024;
 
 impl Context {
-    /// Publishes Events about a job. A failure is only logged: the status contains the same information.
-    pub(super) async fn publish(&self, job: &IpuJob, events: Vec<Event>) {
-        let regarding = job.object_ref(&());
+    /// Publishes Events about an object. A failure is only logged: the status contains the same information.
+    pub(super) async fn publish(&self, regarding: &ObjectReference, events: Vec<Event>) {
         for event in events {
             let note = event.note.as_deref().unwrap_or_default();
             let namespace = regarding.namespace.as_deref().unwrap_or_default();
             let name = regarding.name.as_deref().unwrap_or_default();
             tracing::info!(
-                job = format!("{namespace}/{name}"),
+                object = format!("{namespace}/{name}"),
                 reason = event.reason,
                 "{note}"
             );
-            if let Err(error) = self.recorder.publish(&event, &regarding).await {
+            if let Err(error) = self.recorder.publish(&event, regarding).await {
                 tracing::debug!(%error, "an event could not be written");
             }
         }

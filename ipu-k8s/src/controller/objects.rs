@@ -85,6 +85,32 @@ fn has_same_owner(existing: &ObjectMeta, ours: &ObjectMeta) -> bool {
     })
 }
 
+/// Replaces the finalizers of a version of an object. Does nothing if it no longer exists.
+pub(super) async fn set_finalizers<K>(
+    client: &Client,
+    metadata: &ObjectMeta,
+    finalizers: Vec<&String>,
+) -> Result<(), ReconcileError>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    K: Clone + Debug + DeserializeOwned + Serialize,
+{
+    let (namespace, name) = (metadata.namespace.as_deref(), metadata.name.as_deref());
+    let api: Api<K> = Api::namespaced(client.clone(), namespace.unwrap_or_default());
+    let patch = json!({"metadata": {
+        "resourceVersion": metadata.resource_version,
+        "finalizers": finalizers,
+    }});
+    match api
+        .patch_metadata(name.unwrap_or_default(), &patch_params(), &Patch::Merge(&patch))
+        .await
+    {
+        Ok(_) => Ok(()),
+        Err(error) if is_status(&error, 404) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Removes the operator's finalizer from a Pod. Does nothing if the Pod no longer exists.
 pub(super) async fn untrack(api: &Api<Pod>, name: &str, uid: &str) -> Result<(), ReconcileError> {
     // Idempotent, and independent of concurrent updates of the kubelet. A Pod of another uid is a conflict.

@@ -1,4 +1,5 @@
-//! The partitions of IPUJobs at the proxy: a store that follows the event stream, and requests.
+//! The partitions of IPUJobs and IPUPartitions at the proxy: a store that follows the event stream, and
+//! requests.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -12,14 +13,14 @@ use ipu_proxy_client::{
 use kube::runtime::reflector::ObjectRef;
 use parking_lot::RwLock;
 
-use super::StoredJob;
 use super::error::ReconcileError;
-use crate::crd::IpuJob;
+use super::{StoredJob, StoredPartition};
+use crate::crd::{IpuJob, IpuPartition};
 
 /// Delay before the event stream is opened again.
 const REOPEN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Partitions of IPUJobs, as the event stream of the proxy lists them.
+/// Partitions of IPUJobs and IPUPartitions, as the event stream of the proxy lists them.
 pub(super) struct Partitions {
     proxy: ProxyClient,
     /// None while the event stream is disconnected.
@@ -125,12 +126,18 @@ impl Partitions {
         }
     }
 
-    /// Follows the event stream, and sends the jobs whose partitions change.
-    pub(super) async fn watch(&self, changed: UnboundedSender<ObjectRef<StoredJob>>) {
+    /// Follows the event stream, and sends the jobs and IPUPartitions whose partitions change.
+    pub(super) async fn watch(
+        &self,
+        jobs: UnboundedSender<ObjectRef<StoredJob>>,
+        partitions: UnboundedSender<ObjectRef<StoredPartition>>,
+    ) {
         let send = |document: &PartitionDocument| {
-            if let Some(job) = job_of(document) {
-                // The receiver is gone when the controller stops.
-                let _ = changed.unbounded_send(job);
+            // A receiver is gone when its controller stops.
+            if let Some(job) = owner_of(document, IpuJob::KIND) {
+                let _ = jobs.unbounded_send(job);
+            } else if let Some(partition) = owner_of(document, IpuPartition::KIND) {
+                let _ = partitions.unbounded_send(partition);
             }
         };
         let mut is_lost = false;
@@ -162,7 +169,7 @@ impl Partitions {
         match event {
             EventKind::Snapshot(list) => {
                 let owned = list.partitions.into_iter();
-                let owned = owned.filter(|document| job_of(document).is_some());
+                let owned = owned.filter(is_of_kubernetes);
                 let all: HashMap<_, _> = owned.map(|document| (document.id.clone(), document)).collect();
                 let before = listed.replace(all.clone()).unwrap_or_default();
                 let removed = before.into_iter().filter(|(id, _)| !all.contains_key(id));
@@ -174,7 +181,7 @@ impl Partitions {
                 let Some(listed) = listed.as_mut() else {
                     return Vec::new();
                 };
-                match change.partition.filter(|document| job_of(document).is_some()) {
+                match change.partition.filter(is_of_kubernetes) {
                     Some(document) => {
                         listed.insert(change.id, document.clone());
                         vec![document]
@@ -196,11 +203,17 @@ pub(super) fn is_owner(document: &PartitionDocument, job: &JobKey) -> bool {
     owner.is_some_and(|owner| owner.kind == IpuJob::KIND && owner.uid == job.uid.as_str())
 }
 
-/// Returns the IPUJob that owns a partition.
-fn job_of(document: &PartitionDocument) -> Option<ObjectRef<StoredJob>> {
-    let owner = document
-        .owner
-        .as_ref()
-        .filter(|owner| owner.kind == IpuJob::KIND)?;
+/// Returns whether an IPUJob or an IPUPartition owns a partition.
+fn is_of_kubernetes(document: &PartitionDocument) -> bool {
+    let kind = document.owner.as_ref().map(|owner| owner.kind.as_str());
+    matches!(kind, Some(IpuJob::KIND | IpuPartition::KIND))
+}
+
+/// Returns the owner of a partition, if it is of this kind.
+fn owner_of<K>(document: &PartitionDocument, kind: &str) -> Option<ObjectRef<K>>
+where
+    K: kube::Resource<DynamicType = ()>,
+{
+    let owner = document.owner.as_ref().filter(|owner| owner.kind == kind)?;
     Some(ObjectRef::new(&owner.name).within(&owner.namespace))
 }

@@ -7,11 +7,11 @@ use std::time::Duration;
 use ipu_core::JobKey;
 use ipu_core::job::{JobPhase, JobSpec, Plan, Violation, check_plan, plan};
 use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt as _;
 use kube::api::Api;
 use kube::core::error_boundary::InvalidObject;
 use kube::runtime::controller::Action;
 use kube::runtime::events::EventType;
+use kube::{Resource as _, ResourceExt as _};
 
 use super::StoredJob;
 use super::apply::{Effects, Progress};
@@ -117,7 +117,7 @@ async fn record(
         let problem = pod_problem(plan.status.phase, observed);
         let mut all = events(spec, before, &after, plan, problem.as_deref());
         all.extend(blocker.and_then(|blocker| refusal(before, blocker)));
-        context.publish(job, all).await;
+        context.publish(&job.object_ref(&()), all).await;
     }
     Ok(written)
 }
@@ -202,7 +202,10 @@ async fn report_blocked(
             StatusWrite::Written => {
                 log(job, &error);
                 context
-                    .publish(job, refusal(before, &error).into_iter().collect())
+                    .publish(
+                        &job.object_ref(&()),
+                        refusal(before, &error).into_iter().collect(),
+                    )
                     .await;
             }
         }
@@ -225,7 +228,7 @@ async fn reject_invalid(
     Ok(match write_message(job, before, seen, context).await? {
         StatusWrite::Written => {
             let invalid = event(EventType::Warning, "InvalidJob", &message);
-            context.publish(job, vec![invalid]).await;
+            context.publish(&job.object_ref(&()), vec![invalid]).await;
             Action::await_change()
         }
         StatusWrite::Unchanged => Action::await_change(),
@@ -246,7 +249,10 @@ async fn reject_unreadable(unreadable: &InvalidObject, context: &Context) -> Res
         unreadable.error
     );
     context
-        .publish(&job, vec![event(EventType::Warning, "InvalidJob", &message)])
+        .publish(
+            &job.object_ref(&()),
+            vec![event(EventType::Warning, "InvalidJob", &message)],
+        )
         .await;
     Ok(Action::await_change())
 }

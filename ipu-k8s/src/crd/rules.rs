@@ -238,7 +238,7 @@ fn number(value: &str) -> String {
 }
 
 /// Returns all valid sizes, which are powers of two.
-fn powers() -> String {
+pub(super) fn powers() -> String {
     let powers: Vec<_> = (0..=MAX_COUNT.ilog2())
         .map(|exponent| (1_u32 << exponent).to_string())
         .collect();

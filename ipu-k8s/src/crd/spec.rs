@@ -297,7 +297,7 @@ const MIN_INTEGER: i32 = i32::MIN;
 const MAX_INTEGER: i32 = i32::MAX;
 
 /// Printable ASCII without `"` and `\`.
-const TOKEN_PATTERN: &str = r"^[!#-\[\]-~]+$";
+pub(super) const TOKEN_PATTERN: &str = r"^[!#-\[\]-~]+$";
 
 /// Exit codes and ranges, as in the custom resource 1.2.0.
 const EXIT_CODES: &str = "^([0-9]+(-[0-9]+)?)(,([0-9]+(-[0-9]+)?))*$";

@@ -386,7 +386,7 @@ fn text(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// Returns the schema of a [`Reason`].
-fn reason(_: &mut SchemaGenerator) -> Schema {
+pub(super) fn reason(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object", "properties": {
         "code": {"type": "string", "description": "A stable code, such as NotEnoughFree."},
         "numbers": {
@@ -573,6 +573,6 @@ impl FailureReport {
     clippy::trivially_copy_pass_by_ref,
     reason = "the signature that serde requires"
 )]
-const fn is_zero(number: &u32) -> bool {
+pub(super) const fn is_zero(number: &u32) -> bool {
     *number == 0
 }

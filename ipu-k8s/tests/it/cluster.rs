@@ -6,6 +6,7 @@ mod definition;
 mod fault_injection;
 mod fixtures;
 mod installation;
+mod ipupartition;
 mod liveness;
 mod lossy_proxy;
 mod pod_admission;

@@ -125,6 +125,9 @@ pub(crate) enum Command {
         #[arg(long, value_name = "N")]
         replicas: u32,
     },
+    /// Create, list and explain IPUPartitions: IPUs for Pods of any kind
+    #[command(subcommand)]
+    Partition(Partition),
     /// Show map, queue and controllers, live on a terminal
     Top,
     /// Show used and available IPUs by namespace
@@ -200,6 +203,63 @@ pub(crate) struct Submit {
     /// Set a field first, such as `spec.ipusPerJobInstance=4`; repeatable
     #[arg(long = "set", value_name = "PATH=VALUE")]
     pub(crate) set: Vec<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Partition {
+    /// Create an IPUPartition
+    Create(CreatePartition),
+    /// List IPUPartitions
+    List {
+        /// List the IPUPartitions of all namespaces
+        #[arg(short = 'A', long)]
+        all_namespaces: bool,
+    },
+    /// Explain why an IPUPartition is not active
+    Why {
+        /// Name of the IPUPartition
+        name: String,
+    },
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  kubectl ipu partition create train --size 16 --wait
+      A Pod uses it by envFrom of the ConfigMap train-ipuof")]
+pub(crate) struct CreatePartition {
+    /// Name of the IPUPartition
+    pub(crate) name: String,
+    /// Number of IPUs, a power of two
+    #[arg(long, value_name = "N")]
+    pub(crate) size: u32,
+    /// Number of graph compilation domains (GCDs) [default: 1]
+    #[arg(long, value_name = "N")]
+    pub(crate) gcds: Option<u32>,
+    /// Let Poplar pick devices of any aligned size inside the partition
+    #[arg(long)]
+    pub(crate) reconfigurable: bool,
+    /// The only permitted controller
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) controller: Option<String>,
+    /// V-IPU allocation that provides the IPUs
+    #[arg(long, value_name = "NAME")]
+    pub(crate) allocation: Option<String>,
+    /// Priority in the queue; larger values are served earlier [default: 0]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) priority: Option<i32>,
+    /// Permit requests of higher priority to preempt it
+    #[arg(long)]
+    pub(crate) preemptible: bool,
+    /// Account that is charged [default: the namespace]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) account: Option<String>,
+    /// Seconds from the time at which it is active until it is deleted
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) ttl: Option<u32>,
+    /// Wait until it is active
+    #[arg(long)]
+    pub(crate) wait: bool,
 }
 
 /// Selection of the Pods of a job.

@@ -87,6 +87,7 @@ async fn run(Cli { global, command }: Cli) -> Result<Code, Failure> {
         Command::Logs(arguments) => commands::logs(&arguments, &context, &global).await,
         Command::Exec(arguments) => commands::exec(&arguments, &context, &global).await,
         Command::Scale { job, replicas } => commands::scale(&job, replicas, &context, format).await,
+        Command::Partition(command) => commands::partition(command, &context, format).await,
         Command::Doctor => doctor::run(&context, &global).await,
         command => of_proxy(command, &context, &global).await,
     }

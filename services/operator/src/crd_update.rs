@@ -1,5 +1,5 @@
-//! Update of the CRD at startup: the operator applies the CRD that it was built with, unless a newer one is
-//! installed. It never deletes the CRD.
+//! Update of the CRDs at startup: the operator applies those that it was built with, unless a newer one is
+//! installed. It never deletes a CRD.
 
 use std::time::Duration;
 
@@ -14,8 +14,11 @@ use tracing::{info, warn};
 
 use crate::health::HealthRegistry;
 
-/// Copy of `deploy/crd/ipujobs.graphcore.ai.yaml` in the package.
-const MANIFEST: &str = include_str!("ipujobs.graphcore.ai.yaml");
+/// Copies of the CRDs in `deploy/crd` in the package.
+const MANIFESTS: [&str; 2] = [
+    include_str!("ipujobs.graphcore.ai.yaml"),
+    include_str!("ipupartitions.graphcore.ai.yaml"),
+];
 /// Annotation with the version of the build that the CRD belongs to.
 const VERSION_ANNOTATION: &str = "graphcore.ai/crd-version";
 /// Readiness condition.
@@ -28,7 +31,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// Error of a check; the next one may succeed.
 #[derive(Debug, thiserror::Error)]
 enum CrdError {
-    #[error("the CRD of this build is invalid: {detail}")]
+    #[error("a CRD of this build is invalid: {detail}")]
     Manifest { detail: String },
     #[error("cannot {action} the CRD")]
     Call {
@@ -70,11 +73,11 @@ fn action(installed: Option<&DynamicObject>, own: &Version) -> CrdAction {
     }
 }
 
-/// Updates the CRD until the API server serves it.
+/// Updates the CRDs until the API server serves them.
 pub(crate) struct CrdUpdater {
     pub(crate) client: Client,
     pub(crate) health: HealthRegistry,
-    /// Becomes true once the CRD is served.
+    /// Becomes true once the CRDs are served.
     pub(crate) served: watch::Sender<bool>,
 }
 
@@ -84,7 +87,7 @@ impl CrdUpdater {
         self.health.require(READINESS_CONDITION);
     }
 
-    /// Retries until the CRD is as new as this build and served. Never ends.
+    /// Retries until the CRDs are as new as this build and served. Never ends.
     pub(crate) async fn run(self) {
         let mut last_error = String::new();
         loop {
@@ -113,18 +116,29 @@ impl CrdUpdater {
         std::future::pending::<()>().await;
     }
 
-    /// Takes the next step; returns whether the CRD is up to date and served.
+    /// Takes the next step; returns whether all CRDs are up to date and served.
     async fn check(&self) -> Result<bool, CrdError> {
-        let (mut own, version) = own()?;
+        let mut are_served = true;
+        for manifest in MANIFESTS {
+            are_served &= self.check_one(manifest).await?;
+        }
+        Ok(are_served)
+    }
+
+    async fn check_one(&self, manifest: &str) -> Result<bool, CrdError> {
+        let (mut own, version) = own(manifest)?;
         let api = self.api();
         let installed = api.get_opt(&own.name_any()).await.map_err(call("read"))?;
         match (action(installed.as_ref(), &version), installed) {
             (CrdAction::KeepNewer(newer), Some(installed)) => {
-                info!(%newer, own = %version, "kept the CRD of a newer build");
+                info!(crd = own.name_any(), %newer, own = %version, "kept the CRD of a newer build");
                 Ok(is_served(&installed))
             }
             (CrdAction::KeepDeleted, _) => {
-                warn!("the CRD is being deleted, and was not updated");
+                warn!(
+                    crd = own.name_any(),
+                    "the CRD is being deleted, and was not updated"
+                );
                 Ok(true)
             }
             (CrdAction::Apply, Some(installed)) => {
@@ -135,7 +149,7 @@ impl CrdUpdater {
                 match applied {
                     Ok(applied) => {
                         if applied.resource_version() != installed.resource_version() {
-                            info!(%version, "updated the CRD");
+                            info!(crd = own.name_any(), %version, "updated the CRD");
                         }
                         Ok(is_served(&applied))
                     }
@@ -149,7 +163,7 @@ impl CrdUpdater {
                     ..PostParams::default()
                 };
                 match api.create(&params, &own).await {
-                    Ok(_) => info!(%version, "created the CRD"),
+                    Ok(_) => info!(crd = own.name_any(), %version, "created the CRD"),
                     Err(error) if is_conflict(&error) => {}
                     Err(error) => return Err(call("create")(error)),
                 }
@@ -164,12 +178,12 @@ impl CrdUpdater {
     }
 }
 
-/// Parses the CRD of this build, and its version.
-fn own() -> Result<(DynamicObject, Version), CrdError> {
+/// Parses a CRD of this build, and its version.
+fn own(manifest: &str) -> Result<(DynamicObject, Version), CrdError> {
     let invalid = |error: &dyn std::error::Error| CrdError::Manifest {
         detail: error.to_string(),
     };
-    let own: DynamicObject = serde_saphyr::from_str(MANIFEST).map_err(|error| invalid(&error))?;
+    let own: DynamicObject = serde_saphyr::from_str(manifest).map_err(|error| invalid(&error))?;
     let version = own.annotations().get(VERSION_ANNOTATION);
     let version = version.map_or("", String::as_str).parse();
     Ok((own, version.map_err(|error| invalid(&error))?))
@@ -204,10 +218,12 @@ mod tests {
     }
 
     #[test]
-    fn the_crd_of_this_build_has_the_version_of_the_package() {
-        let (own, version) = own().unwrap();
-        assert_eq!(own.name_any(), "ipujobs.graphcore.ai");
-        assert_eq!(version.to_string(), env!("CARGO_PKG_VERSION"));
+    fn the_crds_of_this_build_have_the_version_of_the_package() {
+        for (manifest, name) in MANIFESTS.into_iter().zip(["ipujobs", "ipupartitions"]) {
+            let (own, version) = own(manifest).unwrap();
+            assert_eq!(own.name_any(), format!("{name}.graphcore.ai"));
+            assert_eq!(version.to_string(), env!("CARGO_PKG_VERSION"));
+        }
     }
 
     #[test]

@@ -10,8 +10,8 @@ use ipu_allocator::{Liveness, Store, StoreError};
 use ipu_core::ErrorChain;
 use ipu_core::allocator::{Claim, Entry, OwnerLiveness};
 use ipu_k8s::controller_list::{ControllersOptions, ControllersText, ControllersWatch};
-use ipu_k8s::ipujob_liveness::IpuJobLiveness;
 use ipu_k8s::kube::Config;
+use ipu_k8s::liveness::KubernetesLiveness;
 use ipu_k8s::store::{ConfigMapOptions, ConfigMapStore};
 use ipu_k8s::token_review::{Callers, ServiceAccount, TokenReviewOptions, TokenReviewer};
 
@@ -81,7 +81,7 @@ impl Cluster {
     /// Returns the liveness of owners: of IPUJobs by the API server, of all others by `others`.
     pub(crate) fn liveness(&self, others: Arc<dyn Liveness>) -> Result<Arc<dyn Liveness>, String> {
         let jobs =
-            IpuJobLiveness::new(self.config.clone()).map_err(|error| ErrorChain(&error).to_string())?;
+            KubernetesLiveness::new(self.config.clone()).map_err(|error| ErrorChain(&error).to_string())?;
         Ok(Arc::new(AnyLiveness { jobs, others }))
     }
 
@@ -180,7 +180,7 @@ impl Authenticator for TokenReviewAuth {
 
 /// Liveness of IPUJobs by the API server, and of all other owners by `others`.
 struct AnyLiveness {
-    jobs: IpuJobLiveness,
+    jobs: KubernetesLiveness,
     others: Arc<dyn Liveness>,
 }
 
@@ -189,7 +189,7 @@ impl Liveness for AnyLiveness {
     async fn liveness_of(&self, entry: &Entry) -> OwnerLiveness {
         match self.jobs.liveness_of(entry).await {
             // Only the API server can judge an IPUJob dead; a lease that lapsed during its outage cannot.
-            OwnerLiveness::Unknown if entry.owner.as_ref().is_some_and(IpuJobLiveness::supports) => {
+            OwnerLiveness::Unknown if entry.owner.as_ref().is_some_and(KubernetesLiveness::supports) => {
                 OwnerLiveness::Unknown
             }
             OwnerLiveness::Unknown => self.others.liveness_of(entry).await,
@@ -235,7 +235,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         drop(listener);
-        let jobs = IpuJobLiveness::new(Config::new(url.parse().unwrap())).unwrap();
+        let jobs = KubernetesLiveness::new(Config::new(url.parse().unwrap())).unwrap();
         let both = AnyLiveness {
             jobs,
             others: Arc::new(LapsedLiveness),

@@ -1,11 +1,11 @@
-//! The CRD of the IPUJob as a page of the book.
+//! A CRD as a page of the book.
 
 use std::error::Error;
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-const INTRODUCTION: &str = "\
+const JOB: &str = "\
 <!-- Written by `cargo xtask gen` from ipu-k8s/src/crd/spec.rs: edit that. -->
 
 # The custom resource IPUJob
@@ -20,6 +20,17 @@ $ kubectl apply -f deploy/crd/ipujobs.graphcore.ai.yaml
 
 The CRD accepts every manifest of the custom resource 1.2.0 and of the alpha form, also from strict clients.
 It replaces the CRD 1.2.0 in place and keeps stored jobs.
+
+";
+
+const PARTITION: &str = "\
+<!-- Written by `cargo xtask gen` from ipu-k8s/src/crd/ipupartition.rs: edit that. -->
+
+# The custom resource IPUPartition
+
+This page describes the CRD `deploy/crd/ipupartitions.graphcore.ai.yaml`, which is derived from the same type.
+[IPUs for any kind of job](../ipupartition.md) explains its use. `kubectl explain ipupartition.spec` shows the
+same descriptions.
 
 ";
 
@@ -38,11 +49,32 @@ the description states the effective value.
 
 ";
 
-pub(super) fn render(definition: &Value) -> Result<String, Box<dyn Error>> {
+pub(super) fn render_job(definition: &Value) -> Result<String, Box<dyn Error>> {
+    let after_columns = format!("\n## Scaling\n\n{SCALING}## Spec fields\n\n{NUMBERS}");
+    let admission = "also from `kubectl scale` and autoscalers. The [webhook](../ipujob.md) reports all other errors, \
+                     as `ipuctl plan` does.";
+    render(definition, JOB, &after_columns, admission)
+}
+
+pub(super) fn render_partition(definition: &Value) -> Result<String, Box<dyn Error>> {
+    render(
+        definition,
+        PARTITION,
+        "\n## Spec fields\n\n",
+        "and stores nothing.",
+    )
+}
+
+fn render(
+    definition: &Value,
+    introduction: &str,
+    after_columns: &str,
+    admission: &str,
+) -> Result<String, Box<dyn Error>> {
     let names = &definition["spec"]["names"];
     let version = &definition["spec"]["versions"][0];
     let schema = &version["schema"]["openAPIV3Schema"];
-    let mut text = INTRODUCTION.to_owned();
+    let mut text = introduction.to_owned();
     text.push_str("## Names\n\n| | |\n|---|---|\n");
     writeln!(
         text,
@@ -59,27 +91,28 @@ pub(super) fn render(definition: &Value) -> Result<String, Box<dyn Error>> {
         text_of(&names["shortNames"][0])?,
         text_of(&names["categories"][0])?,
     )?;
-    text.push_str("\n## Columns\n\nREADY is a column of `-o wide`.\n\n| column | shows |\n|---|---|\n");
+    text.push_str("\n## Columns\n\n| column | shows |\n|---|---|\n");
     for column in version["additionalPrinterColumns"]
         .as_array()
         .into_iter()
         .flatten()
     {
         let path = text_of(&column["jsonPath"])?.trim_start_matches('.');
+        let wide = match column["priority"].as_i64() {
+            Some(1..) => " (`-o wide`)",
+            _ => "",
+        };
         writeln!(
             text,
-            "| {} | `{path}` |",
+            "| {}{wide} | `{path}` |",
             text_of(&column["name"])?.to_uppercase()
         )?;
     }
-    text.push_str("\n## Scaling\n\n");
-    text.push_str(SCALING);
-    text.push_str("## Spec fields\n\n");
-    text.push_str(NUMBERS);
+    text.push_str(after_columns);
     table(&mut text, "spec", &schema["properties"]["spec"])?;
     text.push_str("\n## Status fields\n\nThe operator writes these fields; no other client should.\n\n");
     table(&mut text, "status", &schema["properties"]["status"])?;
-    rules(&mut text, schema)?;
+    rules(&mut text, schema, admission)?;
     Ok(text)
 }
 
@@ -147,11 +180,11 @@ fn plural(kind: &str) -> String {
 }
 
 /// Writes the messages of all rules: of several fields, and of one.
-fn rules(text: &mut String, schema: &Value) -> Result<(), Box<dyn Error>> {
-    text.push_str(
-        "\n## Rules\n\nThe API server refuses an invalid job or change with the applicable messages below, also from `kubectl scale` \
-         and autoscalers. The [webhook](../ipujob.md) reports all other errors, as `ipuctl plan` does.\n\n",
-    );
+fn rules(text: &mut String, schema: &Value, admission: &str) -> Result<(), Box<dyn Error>> {
+    write!(
+        text,
+        "\n## Rules\n\nThe API server refuses an invalid object or change with the applicable messages below, {admission}\n\n"
+    )?;
     let spec = &schema["properties"]["spec"];
     for (path, rules) in [("spec.FIELD", schema), ("spec", spec)] {
         write_rules(text, path, rules)?;

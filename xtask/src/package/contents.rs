@@ -41,8 +41,10 @@ pub(super) fn files(root: &Path, programs: &Path) -> Result<Files, Box<dyn Error
                 .map(|(path, file)| (format!("{folder}/{path}"), file)),
         );
     }
-    let definition = fs::read(root.join("deploy/crd/ipujobs.graphcore.ai.yaml"))?;
-    add(&mut files, "CRDs/graphcore.ai_ipujobs.yaml", definition);
+    for kind in ["ipujobs", "ipupartitions"] {
+        let definition = fs::read(root.join(format!("deploy/crd/{kind}.graphcore.ai.yaml")))?;
+        add(&mut files, &format!("CRDs/graphcore.ai_{kind}.yaml"), definition);
+    }
     let license = fs::read(root.join("LICENSE"))?;
     for program in CLIENTS {
         let content = fs::read(programs.join(program))?;

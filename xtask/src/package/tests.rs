@@ -39,6 +39,7 @@ fn the_bundle_has_the_documented_contents() {
     let chart = format!("{NAME}.tgz");
     for path in [
         "CRDs/graphcore.ai_ipujobs.yaml",
+        "CRDs/graphcore.ai_ipupartitions.yaml",
         "docs/helm.md",
         &chart,
         "ipu-operator-images.tar.gz",

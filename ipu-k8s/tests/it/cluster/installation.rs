@@ -85,7 +85,7 @@ const LEASES: &str = "coordination.k8s.io";
 const CRDS: &str = "apiextensions.k8s.io";
 const WEBHOOKS: &str = "admissionregistration.k8s.io";
 
-const REQUIRED_PERMISSIONS: [Permission; 50] = [
+const REQUIRED_PERMISSIONS: [Permission; 58] = [
     Permission(OPERATOR, "list", "graphcore.ai", "ipujobs", "default"),
     Permission(OPERATOR, "watch", "graphcore.ai", "ipujobs", ""),
     Permission(OPERATOR, "patch", "graphcore.ai", "ipujobs", "default"),
@@ -98,6 +98,25 @@ const REQUIRED_PERMISSIONS: [Permission; 50] = [
         "ipujobs/finalizers",
         "default",
     ),
+    Permission(OPERATOR, "watch", "graphcore.ai", "ipupartitions", ""),
+    Permission(OPERATOR, "patch", "graphcore.ai", "ipupartitions", "default"),
+    Permission(OPERATOR, "delete", "graphcore.ai", "ipupartitions", "default"),
+    Permission(
+        OPERATOR,
+        "update",
+        "graphcore.ai",
+        "ipupartitions/status",
+        "default",
+    ),
+    Permission(
+        OPERATOR,
+        "update",
+        "graphcore.ai",
+        "ipupartitions/finalizers",
+        "default",
+    ),
+    Permission(OPERATOR, "create", "", "pods/eviction", "default"),
+    Permission(OPERATOR, "delete", "", "configmaps", "default"),
     Permission(OPERATOR, "list", "", "pods", ""),
     Permission(OPERATOR, "watch", "", "pods", ""),
     Permission(OPERATOR, "create", "", "pods", "default"),
@@ -193,6 +212,7 @@ const REQUIRED_PERMISSIONS: [Permission; 50] = [
         "customresourcedefinitions:ipujobs.graphcore.ai",
         "",
     ),
+    Permission(PROXY, "list", "graphcore.ai", "ipupartitions", "default"),
     Permission(PROXY, "create", "", "configmaps", NAMESPACE),
     Permission(PROXY, "patch", "", "configmaps:ipu-partitions-tracker", NAMESPACE),
     Permission(
@@ -222,19 +242,12 @@ const REQUIRED_PERMISSIONS: [Permission; 50] = [
     Permission(PROXY, "list", "graphcore.ai", "ipujobs", ""),
 ];
 
-const FORBIDDEN_PERMISSIONS: [Permission; 23] = [
+const FORBIDDEN_PERMISSIONS: [Permission; 22] = [
     Permission(OPERATOR, "get", "", "secrets", "default"),
     Permission(OPERATOR, "list", "", "secrets", NAMESPACE),
     Permission(OPERATOR, "get", "", "secrets:another", NAMESPACE),
     Permission(OPERATOR, "create", "", "secrets", "default"),
     Permission(OPERATOR, "list", "", "configmaps", "default"),
-    Permission(
-        OPERATOR,
-        "delete",
-        "",
-        "configmaps:ipu-partitions-tracker",
-        NAMESPACE,
-    ),
     Permission(OPERATOR, "create", "", "serviceaccounts/token", "default"),
     Permission(OPERATOR, "escalate", RBAC, "roles", "default"),
     Permission(OPERATOR, "bind", RBAC, "roles", "default"),

@@ -3,7 +3,7 @@
 use ipu_allocator::Liveness;
 use ipu_core::JobKey;
 use ipu_core::allocator::{Entry, OwnerLiveness};
-use ipu_k8s::ipujob_liveness::IpuJobLiveness;
+use ipu_k8s::liveness::KubernetesLiveness;
 use ipu_test_cluster::{Cluster, private};
 
 use super::fixtures::entry;
@@ -79,7 +79,7 @@ async fn an_owner_is_dead_only_if_the_api_server_serves_ipujobs_but_not_this_one
     let Some(mut cluster) = private(name) else {
         return;
     };
-    let liveness = IpuJobLiveness::new(config(&cluster).await).unwrap();
+    let liveness = KubernetesLiveness::new(config(&cluster).await).unwrap();
     assert_eq!(
         liveness.liveness_of(&owned("mnist", "u1")).await,
         OwnerLiveness::Unknown,
@@ -143,7 +143,7 @@ async fn an_owner_is_dead_only_if_the_api_server_serves_ipujobs_but_not_this_one
         cluster.kubectl(&arguments).unwrap();
     }
     let without_pod_access =
-        IpuJobLiveness::new(config_of(&cluster.user("blind", &[]).unwrap()).await).unwrap();
+        KubernetesLiveness::new(config_of(&cluster.user("blind", &[]).unwrap()).await).unwrap();
     // RBAC changes take effect with a delay.
     while without_pod_access.liveness_of(&owned("mnist", &uid)).await != OwnerLiveness::Live {
         tokio::task::yield_now().await;
@@ -175,7 +175,7 @@ async fn an_owner_is_dead_only_if_the_api_server_serves_ipujobs_but_not_this_one
         );
     }
     let unprivileged =
-        IpuJobLiveness::new(config_of(&cluster.user("unprivileged", &[]).unwrap()).await).unwrap();
+        KubernetesLiveness::new(config_of(&cluster.user("unprivileged", &[]).unwrap()).await).unwrap();
     assert_eq!(
         unprivileged.liveness_of(&owned("missing", "u1")).await,
         OwnerLiveness::Unknown,

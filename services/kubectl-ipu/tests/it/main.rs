@@ -9,5 +9,6 @@ mod https;
 mod jobs;
 mod krew;
 mod logs;
+mod partitions;
 mod proxy_replicas;
 mod tokens;

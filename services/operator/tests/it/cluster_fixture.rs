@@ -28,6 +28,7 @@ pub(crate) struct ClusterFixture {
     pub(crate) cluster: &'static Cluster,
     pub(crate) namespace: &'static str,
     operator: Operator,
+    operator_settings: Settings,
     proxy: Proxy,
     client: Client,
 }
@@ -60,7 +61,8 @@ impl ClusterFixture {
         change(&mut proxy_settings, &mut operator_settings);
         let proxy = Proxy::start(proxy_settings.check().unwrap()).await.unwrap();
         operator_settings.vipu_proxy_svc = Some(format!("http://{}", local_address(proxy.addr())));
-        let operator = start(cluster, operator_settings.or(settings(namespace))).await;
+        let operator_settings = operator_settings.or(settings(namespace));
+        let operator = start(cluster, operator_settings.clone()).await;
         // Pods are rejected until the service account exists.
         wait_until("the namespace has its service account", async || {
             let arguments = ["-n", namespace, "get", "serviceaccount", "default"];
@@ -71,6 +73,7 @@ impl ClusterFixture {
             cluster,
             namespace,
             operator,
+            operator_settings,
             proxy,
             client: Client::try_from(config(cluster).await).unwrap(),
         })
@@ -101,6 +104,11 @@ impl ClusterFixture {
         })
         .await;
         Some(fixture)
+    }
+
+    /// Starts another operator, and then ends the former one as a crash does.
+    pub(crate) async fn crash_operator(&mut self) {
+        self.operator = start(self.cluster, self.operator_settings.clone()).await;
     }
 
     /// Runs `kubectl` in the namespace.
@@ -143,17 +151,18 @@ impl ClusterFixture {
         self.find("", "v1", "Pod", name).await.unwrap_or_default()
     }
 
+    /// Returns all objects of a kind.
+    pub(crate) async fn list(&self, group: &str, version: &str, kind: &str) -> Vec<Value> {
+        let all = self.api(group, version, kind).list(&ListParams::default()).await;
+        let all = all.unwrap().items.into_iter();
+        all.map(|object| serde_json::to_value(object).unwrap()).collect()
+    }
+
     /// Returns the sorted names of all Pods.
     pub(crate) async fn pods(&self) -> Vec<String> {
-        let all = self
-            .api("", "v1", "Pod")
-            .list(&ListParams::default())
-            .await
-            .unwrap();
+        let all = self.list("", "v1", "Pod").await.into_iter();
         let mut names: Vec<String> = all
-            .items
-            .into_iter()
-            .filter_map(|pod| pod.metadata.name)
+            .map(|pod| pod["metadata"]["name"].as_str().unwrap().to_owned())
             .collect();
         names.sort();
         names
@@ -183,9 +192,22 @@ impl ClusterFixture {
         description: &str,
         condition: impl Fn(&Value) -> bool,
     ) -> Value {
+        self.wait_for_status_of("IPUJob", name, description, condition)
+            .await
+    }
+
+    /// Waits until the status of an object of this kind meets a condition, and returns it.
+    pub(crate) async fn wait_for_status_of(
+        &self,
+        kind: &str,
+        name: &str,
+        description: &str,
+        condition: impl Fn(&Value) -> bool,
+    ) -> Value {
         let waiting = async {
             loop {
-                let status = self.job(name).await["status"].take();
+                let found = self.find("graphcore.ai", "v1alpha1", kind, name).await;
+                let status = found.unwrap_or_default()["status"].take();
                 if condition(&status) {
                     return status;
                 }
@@ -197,7 +219,7 @@ impl ClusterFixture {
             Err(_) => panic!(
                 "timed out: {description}\n{}\n{}",
                 self.kubectl(&["get", "pods", "-o", "wide"]),
-                self.kubectl(&["describe", "ipujob", name])
+                self.kubectl(&["describe", kind, name])
             ),
         }
     }
@@ -228,7 +250,7 @@ impl ClusterFixture {
 
     /// Deletes all jobs, checks that no Pod and no partition is left, and shuts down.
     pub(crate) async fn delete_all_and_shut_down(self) {
-        self.kubectl(&["delete", "ipujobs", "--all", "--timeout=120s"]);
+        self.kubectl(&["delete", "ipujobs,ipupartitions", "--all", "--timeout=120s"]);
         assert_eq!(self.pods().await, [""; 0]);
         wait_until("all partitions are released", async || {
             self.get_from_proxy("/v1/partitions").await["partitions"] == json!([])
@@ -287,16 +309,13 @@ fn cells(line: &str) -> Vec<String> {
     cells.filter(|cell| !cell.is_empty()).map(str::to_owned).collect()
 }
 
-/// Installs the CRD.
+/// Installs the CRDs.
 pub(crate) async fn install_crd(cluster: &Cluster) {
-    let file = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../deploy/crd/ipujobs.graphcore.ai.yaml"
-    );
-    cluster.kubectl(&["apply", "-f", file]).unwrap();
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/crd");
+    cluster.kubectl(&["apply", "-k", folder]).unwrap();
     // kubectl cannot wait for a condition before the first one is set.
-    wait_until("IPUJobs are served", async || {
-        cluster.kubectl(&["get", "ipujobs"]).is_ok()
+    wait_until("IPUJobs and IPUPartitions are served", async || {
+        cluster.kubectl(&["get", "ipujobs,ipupartitions"]).is_ok()
     })
     .await;
 }

@@ -10,6 +10,7 @@ mod crd_matrix;
 mod election;
 mod fault_attribution;
 mod guide;
+mod ipupartitions;
 mod jobs;
 mod lost_node;
 mod metrics;

@@ -10,7 +10,7 @@ use ipu_test_cluster::{Tool, find_tools};
 use serde_json::{Value, json};
 
 use super::installation::CONTROLLERS;
-use super::removal::CRD;
+use super::removal::{CRD, PARTITION_CRD};
 use crate::figures::record;
 use crate::installation::{SYSTEM, prepared_privately, repository, wait_until};
 use crate::running_job::{NAMESPACE, RunningJob};
@@ -86,7 +86,7 @@ fn jobs_run_come_and_go_while_a_release_is_upgraded_rolled_back_and_installed_un
     job.upgrade_and_roll_back(Tool::Helm3, "gc", &jobs);
 
     product.uninstall_chart(Tool::Helm3, "gc");
-    job.wait_until_only_remain(&[CRD, "namespace/ipu-operator-system"]);
+    job.wait_until_only_remain(&[CRD, PARTITION_CRD, "namespace/ipu-operator-system"]);
     // The next release must find the ledger, not make a new one.
     job.assert_kept_worker_and_partition();
     // The webhooks are removed, so the update needs no admission.
@@ -109,7 +109,9 @@ fn jobs_run_come_and_go_while_a_release_is_upgraded_rolled_back_and_installed_un
     product.install_chart(Tool::Helm4, "ipu-operator");
     job.wait_until_job_and_crd_are_deleted();
     product.uninstall_chart(Tool::Helm4, "ipu-operator");
-    product.kubectl(&["delete", "namespace", SYSTEM, "--timeout=120s"]);
+    // The second installation has made it again.
+    let system = format!("namespace/{SYSTEM}");
+    product.kubectl(&["delete", PARTITION_CRD, &system, "--timeout=120s"]);
     job.wait_until_only_remain(&[]);
     product.kubectl(&["delete", "namespace", NAMESPACE, "--timeout=120s"]);
 }

@@ -6,10 +6,14 @@ use serde_json::Value;
 use super::rendering::{Objects, Renderer};
 
 /// Objects of the manifests that the chart does not have, with the reason.
-const ONLY_IN_MANIFESTS: [(&str, &str); 2] = [
+const ONLY_IN_MANIFESTS: [(&str, &str); 3] = [
     (
         "CustomResourceDefinition/ipujobs.graphcore.ai",
         "the operator creates and updates it, and it must survive an uninstallation",
+    ),
+    (
+        "CustomResourceDefinition/ipupartitions.graphcore.ai",
+        "as that of the IPUJob",
     ),
     (
         "Namespace/ipu-operator-system",

@@ -7,6 +7,9 @@ use crate::running_job::{NAMESPACE, RunningJob};
 
 /// The CRD of the IPUJob.
 pub(super) const CRD: &str = "customresourcedefinition.apiextensions.k8s.io/ipujobs.graphcore.ai";
+/// The CRD of the IPUPartition.
+pub(super) const PARTITION_CRD: &str =
+    "customresourcedefinition.apiextensions.k8s.io/ipupartitions.graphcore.ai";
 
 impl RunningJob {
     /// Returns the remaining cluster-scoped objects and namespaces of the installation.
@@ -15,7 +18,11 @@ impl RunningJob {
                      validatingadmissionpolicybindings,clusterroles,clusterrolebindings,customresourcedefinitions,\
                      namespaces";
         let all = self.product.kubectl(&["get", kinds, "-o", "name"]);
-        let belongs_to_installation = |name: &&str| name.contains("ipu-operator") || name.contains("ipujob");
+        let belongs_to_installation = |name: &&str| {
+            ["ipu-operator", "ipujob", "ipupartition"]
+                .iter()
+                .any(|part| name.contains(part))
+        };
         all.lines()
             .filter(belongs_to_installation)
             .map(str::to_owned)
@@ -39,7 +46,8 @@ impl RunningJob {
     pub(super) fn remove_everything(&self, helm: Tool, release: &str) {
         let product = &self.product;
         product.uninstall_chart(helm, release);
-        product.kubectl(&["delete", "--wait=false", CRD, &format!("namespace/{SYSTEM}")]);
+        let system = format!("namespace/{SYSTEM}");
+        product.kubectl(&["delete", "--wait=false", CRD, PARTITION_CRD, &system]);
         self.wait_until_only_remain(&[CRD]);
         for arguments in [
             &["crd/ipujobs.graphcore.ai"][..],

@@ -163,7 +163,7 @@ impl Product<Box<Cluster>> {
             arguments.extend(["--set-file", &certificate]);
         }
         if values.ends_with("names.yaml") {
-            self.kubectl(&["apply", "-f", &repository("deploy/crd/ipujobs.graphcore.ai.yaml")]);
+            self.kubectl(&["apply", "-k", &repository("deploy/crd")]);
         }
         if values.ends_with("additions.yaml") {
             // The simulator is the default of the list.
