@@ -78,11 +78,12 @@ impl Cluster {
         }))
     }
 
-    /// Returns the liveness of owners: of IPUJobs by the API server, of all others by `others`.
+    /// Returns the liveness of owners: of IPUJobs and IPUPartitions by the API server, of all others by
+    /// `others`.
     pub(crate) fn liveness(&self, others: Arc<dyn Liveness>) -> Result<Arc<dyn Liveness>, String> {
-        let jobs =
+        let kubernetes =
             KubernetesLiveness::new(self.config.clone()).map_err(|error| ErrorChain(&error).to_string())?;
-        Ok(Arc::new(AnyLiveness { jobs, others }))
+        Ok(Arc::new(AnyLiveness { kubernetes, others }))
     }
 
     /// Returns the watch of the list of controllers, if it is in a ConfigMap.
@@ -180,14 +181,14 @@ impl Authenticator for TokenReviewAuth {
 
 /// Liveness of IPUJobs by the API server, and of all other owners by `others`.
 struct AnyLiveness {
-    jobs: KubernetesLiveness,
+    kubernetes: KubernetesLiveness,
     others: Arc<dyn Liveness>,
 }
 
 #[async_trait]
 impl Liveness for AnyLiveness {
     async fn liveness_of(&self, entry: &Entry) -> OwnerLiveness {
-        match self.jobs.liveness_of(entry).await {
+        match self.kubernetes.liveness_of(entry).await {
             // Only the API server can judge an IPUJob dead; a lease that lapsed during its outage cannot.
             OwnerLiveness::Unknown if entry.owner.as_ref().is_some_and(KubernetesLiveness::supports) => {
                 OwnerLiveness::Unknown
@@ -198,7 +199,7 @@ impl Liveness for AnyLiveness {
     }
 
     async fn claims(&self) -> Vec<Claim> {
-        self.jobs.claims().await
+        self.kubernetes.claims().await
     }
 }
 
@@ -235,9 +236,9 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         drop(listener);
-        let jobs = KubernetesLiveness::new(Config::new(url.parse().unwrap())).unwrap();
+        let kubernetes = KubernetesLiveness::new(Config::new(url.parse().unwrap())).unwrap();
         let both = AnyLiveness {
-            jobs,
+            kubernetes,
             others: Arc::new(LapsedLiveness),
         };
         for (kind, expected) in [("IPUJob", OwnerLiveness::Unknown), ("Job", OwnerLiveness::Dead)] {
