@@ -1,10 +1,14 @@
 //! `kubectl ipu get`: lists IPUJobs, or shows one.
 
+use std::fmt::Debug;
+
 use ipu_k8s::crd::IpuJobStatus;
 use ipu_proxy_client::cli::{Table, time};
 use ipu_proxy_client::now;
-use kube::ResourceExt as _;
-use kube::api::{DynamicObject, ListParams};
+use kube::api::{Api, DynamicObject, ListParams};
+use kube::{Resource, ResourceExt as _};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::cli::Format;
 use crate::context::Context;
@@ -43,18 +47,29 @@ pub(crate) async fn get(
     } else {
         context.jobs()
     };
-    let mut jobs = api
-        .list(&ListParams::default())
-        .await
-        .map_err(|error| api_failure("list IPUJobs", error))?
+    list("IPUJobs", &api, format, |jobs| table(jobs, all_namespaces)).await
+}
+
+/// Prints all objects of a kind, by namespace and name.
+pub(super) async fn list<K>(
+    kind: &str,
+    api: &Api<K>,
+    format: Format,
+    table: impl FnOnce(&[K]) -> String,
+) -> Result<Code, Failure>
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Serialize,
+{
+    let listed = api.list(&ListParams::default()).await;
+    let mut all = listed
+        .map_err(|error| api_failure(format!("list {kind}"), error))?
         .items;
-    jobs.sort_by_key(|job| (job.namespace(), job.name_any()));
-    if jobs.is_empty() && format == Format::Table {
-        output::say("No IPUJobs found.");
+    all.sort_by_key(|object| (object.namespace(), object.name_any()));
+    if all.is_empty() && format == Format::Table {
+        output::say(&format!("No {kind} found."));
         return Ok(Code::Done);
     }
-    let list = List::new(&jobs);
-    output::result(&render(format, &list, || table(&jobs, all_namespaces))?)?;
+    output::result(&render(format, &List::new(&all), || table(&all))?)?;
     Ok(Code::Done)
 }
 

@@ -6,12 +6,13 @@ use ipu_k8s::crd::{IpuPartition, IpuPartitionSpec, IpuPartitionStatus};
 use ipu_proxy_client::cli::{Table, time};
 use ipu_proxy_client::now;
 use kube::ResourceExt as _;
-use kube::api::{Api, ListParams, PostParams};
+use kube::api::{Api, PostParams};
 
+use super::get::list;
 use crate::cli::{CreatePartition, Format, Partition};
 use crate::context::Context;
 use crate::exit_code::{Code, Failure, api_failure};
-use crate::output::{self, List, printable, render};
+use crate::output::{self, printable, render};
 
 /// Interval in which `--wait` reads the status.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -25,11 +26,13 @@ pub(crate) async fn partition(
     let api = Api::namespaced(context.client.clone(), &context.namespace);
     match command {
         Partition::Create(arguments) => create(arguments, &api, context, format).await,
-        Partition::List {
-            all_namespaces: false,
-        } => list(&api, false, format).await,
-        Partition::List { all_namespaces: true } => {
-            list(&Api::all(context.client.clone()), true, format).await
+        Partition::List { all_namespaces } => {
+            let api = if all_namespaces {
+                Api::all(context.client.clone())
+            } else {
+                api
+            };
+            list("IPUPartitions", &api, format, |all| table(all, all_namespaces)).await
         }
         Partition::Why { name } => {
             let partition = read(&name, &api, context).await?;
@@ -81,21 +84,6 @@ async fn create(
     output::result(&render(format, &partition, || {
         format!("ipupartition/{name} created\n")
     })?)?;
-    Ok(Code::Done)
-}
-
-async fn list(api: &Api<IpuPartition>, with_namespace: bool, format: Format) -> Result<Code, Failure> {
-    let listed = api.list(&ListParams::default()).await;
-    let mut all = listed
-        .map_err(|error| api_failure("list IPUPartitions", error))?
-        .items;
-    all.sort_by_key(|one| (one.namespace(), one.name_any()));
-    if all.is_empty() && format == Format::Table {
-        output::say("No IPUPartitions found.");
-        return Ok(Code::Done);
-    }
-    let list = List::new(&all);
-    output::result(&render(format, &list, || table(&all, with_namespace))?)?;
     Ok(Code::Done)
 }
 
