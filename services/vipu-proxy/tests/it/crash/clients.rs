@@ -100,7 +100,8 @@ impl Client {
             format!("ns{}", self.number % NAMESPACES),
             format!("client{}", self.number),
         );
-        let uid = format!("job{number}");
+        // A release names its owner by the uid alone.
+        let uid = format!("job{}-{number}", self.number);
         let key = ipu_core::JobKey::new(&namespace, &name, &uid).unwrap();
         let shared = !self.keeps_partition() && self.random.chance(20);
         Job {
