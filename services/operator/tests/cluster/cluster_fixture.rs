@@ -127,11 +127,20 @@ impl ClusterFixture {
 
     /// Creates an object; returns whether the API server accepted it.
     pub(crate) fn create(&self, object: &Value) -> bool {
+        self.create_with(object, &[])
+    }
+
+    /// Returns whether the API server would accept an object.
+    pub(crate) fn create_dry(&self, object: &Value) -> bool {
+        self.create_with(object, &["--dry-run=server"])
+    }
+
+    fn create_with(&self, object: &Value, options: &[&str]) -> bool {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("object.json");
         std::fs::write(&file, object.to_string()).unwrap();
         let arguments = ["-n", self.namespace, "create", "-f", file.to_str().unwrap()];
-        self.cluster.kubectl(&arguments).is_ok()
+        self.cluster.kubectl(&[&arguments, options].concat()).is_ok()
     }
 
     /// Reads an object from the API server; returns `None` if it does not exist.

@@ -38,7 +38,7 @@ const FAULTS: &[Fault] = &[
         let spec = json!({"holderIdentity": "operator-1", "renewTime": "2026-01-01T00:00:00.000000Z"});
         let metadata = json!({"name": "ee82fc7a.graphcore.ai", "namespace": site.namespace});
         let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec});
-        apply(cluster, &lease);
+        apply(cluster, &[lease], &[]);
     }),
     ("ProxyNotReady", "absent", |site, cluster| {
         site.kubectl(cluster, &["delete", "deployment", &site.name("vipu-proxy")]);
@@ -131,7 +131,7 @@ const FAULTS: &[Fault] = &[
         },
     ),
     ("WebhookOrphaned", "leads to namespace gone", |_, cluster| {
-        apply(cluster, &orphan())
+        apply(cluster, &[orphan()], &[])
     }),
     ("ControllerListInvalid", "absent", |site, cluster| {
         site.kubectl(cluster, &["delete", "configmap", &site.name("vipu-controllers")]);
@@ -242,7 +242,7 @@ const FAULTS: &[Fault] = &[
                 "message": "failed to find plugin \"macvlan\" in path [/opt/cni/bin]",
                 "involvedObject": {"kind": "Pod", "namespace": "default", "name": "training"},
             });
-            apply(cluster, &event);
+            apply(cluster, &[event], &[]);
         },
     ),
 ];
@@ -296,16 +296,11 @@ fn set_list(site: &Site, cluster: &Cluster, list: &str) {
 /// Adds a Pod of a job in the namespace `default`.
 fn add_pod(cluster: &Cluster, spec: &Value) {
     let account = json!({"name": "default", "namespace": "default"});
-    apply(
-        cluster,
-        &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account}),
-    );
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account});
     let labels = json!({"graphcore.ai/ipujob-name": "training"});
     let metadata = json!({"name": "training", "namespace": "default", "labels": labels});
-    apply(
-        cluster,
-        &json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}),
-    );
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
+    apply(cluster, &[account, pod], &[]);
 }
 
 /// Asserts the effect of a command after which operator or kubelet still have work; returns false for other

@@ -16,7 +16,7 @@ fn partition(name: &str, spec: Value) -> Value {
 }
 
 /// Returns a Pod template whose container runs a script with the variables of a partition.
-fn template(partition: &str, script: &str, restart: &str) -> Value {
+pub(crate) fn template(partition: &str, script: &str, restart: &str) -> Value {
     json!({
         "metadata": {"labels": {"app": partition}},
         "spec": {"restartPolicy": restart, "terminationGracePeriodSeconds": 1, "containers": [{
@@ -235,7 +235,7 @@ async fn an_expired_partition_is_deleted_and_an_impossible_one_says_why() {
 
 /// Judge of the containers that run on partitions, by repeated looks at Kubernetes and the proxy.
 #[derive(Default)]
-struct Judge {
+pub(crate) struct Judge {
     /// Running containers by id, with the attempt of their partition at the first look.
     running: BTreeMap<String, u64>,
     looks: u32,
@@ -255,9 +255,14 @@ impl Judge {
         running
     }
 
+    /// Returns the number of containers that were seen.
+    pub(crate) fn seen(&self) -> usize {
+        self.running.len()
+    }
+
     /// A container that runs before and after a look at the proxy has used its partition meanwhile: it must
     /// be held, for the attempt in which the container was first seen.
-    async fn look(&mut self, fixture: &ClusterFixture) {
+    pub(crate) async fn look(&mut self, fixture: &ClusterFixture) {
         let before = Self::containers(fixture).await;
         let held = fixture.get_from_proxy("/v1/partitions").await;
         let after = Self::containers(fixture).await;
@@ -340,9 +345,9 @@ async fn no_container_loses_its_partition_while_operators_crash_and_users_act_at
         }
     }
     assert!(
-        judge.running.len() > 3,
+        judge.seen() > 3,
         "{} containers in {} looks",
-        judge.running.len(),
+        judge.seen(),
         judge.looks
     );
     fixture.kubectl(&["delete", "ipupartitions", "--all", "--wait=false"]);

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use ipu_test_cluster::Cluster;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Manifests of the repository.
 pub(crate) const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
@@ -70,12 +70,13 @@ pub(crate) fn wait_until_served(cluster: &Cluster, kind: &str) {
     }
 }
 
-/// Applies a JSON object.
-pub(crate) fn apply(cluster: &Cluster, object: &Value) {
+/// Applies JSON objects by one command.
+pub(crate) fn apply(cluster: &Cluster, objects: &[Value], options: &[&str]) {
     let file = cluster
         .directory()
         .join(format!("object-{:?}.json", std::thread::current().id()));
-    std::fs::write(&file, object.to_string()).unwrap();
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+    std::fs::write(&file, list.to_string()).unwrap();
     let arguments = [
         "apply",
         "--server-side",
@@ -83,7 +84,7 @@ pub(crate) fn apply(cluster: &Cluster, object: &Value) {
         "-f",
         file.to_str().unwrap(),
     ];
-    cluster.kubectl(&arguments).unwrap();
+    cluster.kubectl(&[&arguments, options].concat()).unwrap();
 }
 
 /// Merges `patch` into the status of an object.

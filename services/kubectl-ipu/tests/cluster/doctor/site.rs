@@ -6,7 +6,7 @@ use ipu_test_cluster::Cluster;
 use serde_json::{Value, json};
 
 use crate::fake_api::Request;
-use crate::harness::{DEPLOY, apply, install_crd, set_status};
+use crate::harness::{DEPLOY, apply, install_crd};
 use crate::https::{self, NEVER};
 
 /// Answers for webhooks and proxy.
@@ -78,46 +78,61 @@ impl Site {
 
     /// Writes what operator, proxy and kubelet would write after an installation or a repair.
     pub(super) fn settle(&self, cluster: &Cluster) {
-        for suffix in ["controller-manager", "vipu-proxy"] {
-            let status = json!({"status": {"replicas": 3, "readyReplicas": 3}});
-            let deployment = format!("deployment/{}", self.name(suffix));
-            set_status(cluster, self.namespace, &deployment, &status);
-        }
-        // The API server calls only addresses of Pods.
-        let account = json!({"name": "default", "namespace": self.namespace});
-        apply(
-            cluster,
-            &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account}),
-        );
-        let metadata = json!({"name": "answers", "namespace": self.namespace});
-        // The namespace of the manifests enforces the level `restricted`.
+        // The API server calls only addresses of Pods. The namespace enforces the level `restricted`.
         let context = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
             "runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}});
         let spec = json!({"containers": [{"name": "main", "image": "a", "securityContext": context}]});
-        apply(
-            cluster,
-            &json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}),
-        );
-        let address = https::host_address();
-        let status = json!({"status": {"podIP": address, "podIPs": [{"ip": address}]}});
-        set_status(cluster, self.namespace, "pod/answers", &status);
+        let mut objects = vec![
+            self.object("v1", "ServiceAccount", "default", json!({})),
+            self.object("v1", "Pod", "answers", json!({"spec": spec})),
+            json!({
+                "apiVersion": "v1", "kind": "Node", "spec": {"unschedulable": false},
+                "metadata": {"name": "node-a", "labels": {"vipu-ctrl": "vctl1"}},
+            }),
+            self.tracker(&json!({})),
+            self.lease(),
+        ];
         for service in ["webhook-svc", "vipu-proxy"] {
-            self.set_endpoints(cluster, service, true);
+            objects.extend(self.endpoints(service, true));
         }
+        apply(cluster, &objects, &[]);
+        let deployment = |suffix: &str| {
+            let status = json!({"status": {"replicas": 3, "readyReplicas": 3}});
+            self.object("apps/v1", "Deployment", &self.name(suffix), status)
+        };
+        let address = https::host_address();
+        let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+        let statuses = [
+            deployment("controller-manager"),
+            deployment("vipu-proxy"),
+            self.object(
+                "v1",
+                "Pod",
+                "answers",
+                json!({"status": {"podIP": address, "podIPs": [{"ip": address}]}}),
+            ),
+            json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}, "status": ready}),
+        ];
+        apply(cluster, &statuses, &["--subresource=status"]);
         self.set_bundle(cluster, &https::own_ca(NEVER));
-        self.set_tracker(cluster, &json!({}));
-        let node = json!({
-            "apiVersion": "v1", "kind": "Node", "spec": {"unschedulable": false},
-            "metadata": {"name": "node-a", "labels": {"vipu-ctrl": "vctl1"}},
-        });
-        apply(cluster, &node);
-        let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
-        set_status(cluster, "default", "node/node-a", &ready);
-        self.renew(cluster);
+    }
+
+    /// Returns an object of the namespace with these fields.
+    fn object(&self, version: &str, kind: &str, name: &str, fields: Value) -> Value {
+        let mut object = fields;
+        object["apiVersion"] = version.into();
+        object["kind"] = kind.into();
+        object["metadata"]["name"] = name.into();
+        object["metadata"]["namespace"] = self.namespace.into();
+        object
     }
 
     /// Lets a Service lead to the server of the tests, or nowhere.
     pub(super) fn set_endpoints(&self, cluster: &Cluster, service: &str, exist: bool) {
+        apply(cluster, &self.endpoints(service, exist), &[]);
+    }
+
+    fn endpoints(&self, service: &str, exist: bool) -> [Value; 2] {
         let name = self.name(service);
         let (address, port) = (https::host_address(), port());
         let endpoints = if exist {
@@ -125,16 +140,6 @@ impl Site {
         } else {
             json!([])
         };
-        let metadata = json!({"name": name, "namespace": self.namespace});
-        let labels = json!({"kubernetes.io/service-name": name});
-        apply(
-            cluster,
-            &json!({
-                "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-                "metadata": {"name": name, "namespace": self.namespace, "labels": labels},
-                "endpoints": endpoints, "ports": [{"name": "https", "port": port}],
-            }),
-        );
         let target = json!({"kind": "Pod", "name": "answers", "namespace": self.namespace});
         let subsets = if exist {
             let addresses = json!([{"ip": address, "targetRef": target}]);
@@ -142,22 +147,25 @@ impl Site {
         } else {
             json!([])
         };
-        apply(
-            cluster,
-            &json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": metadata, "subsets": subsets}),
-        );
+        let slice = json!({
+            "metadata": {"labels": {"kubernetes.io/service-name": name}}, "addressType": "IPv4",
+            "endpoints": endpoints, "ports": [{"name": "https", "port": port}],
+        });
+        [
+            self.object("discovery.k8s.io/v1", "EndpointSlice", &name, slice),
+            self.object("v1", "Endpoints", &name, json!({"subsets": subsets})),
+        ]
     }
 
     /// Renews the Lease of the leader.
     pub(super) fn renew(&self, cluster: &Cluster) {
+        apply(cluster, &[self.lease()], &[]);
+    }
+
+    fn lease(&self) -> Value {
         let spec = json!({"holderIdentity": "operator-1", "renewTime": now(), "leaseDurationSeconds": 3600});
-        apply(
-            cluster,
-            &json!({
-                "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-                "metadata": {"name": "ee82fc7a.graphcore.ai", "namespace": self.namespace}, "spec": spec,
-            }),
-        );
+        let lease = json!({"spec": spec});
+        self.object("coordination.k8s.io/v1", "Lease", "ee82fc7a.graphcore.ai", lease)
     }
 
     /// Writes the bundle of both webhooks.
@@ -184,15 +192,12 @@ impl Site {
 
     /// Writes the entries of the ledger.
     pub(super) fn set_tracker(&self, cluster: &Cluster, data: &Value) {
-        apply(
-            cluster,
-            &json!({
-                "apiVersion": "v1", "kind": "ConfigMap", "data": data,
-                "metadata": {
-                    "name": self.tracker, "namespace": self.namespace,
-                    "annotations": {"ledger.graphcore.ai/layout": "1"},
-                },
-            }),
-        );
+        apply(cluster, &[self.tracker(data)], &[]);
+    }
+
+    fn tracker(&self, data: &Value) -> Value {
+        let annotations = json!({"ledger.graphcore.ai/layout": "1"});
+        let fields = json!({"data": data, "metadata": {"annotations": annotations}});
+        self.object("v1", "ConfigMap", self.tracker, fields)
     }
 }

@@ -2,7 +2,7 @@
 //! jobs are submitted and deleted. No two jobs ever run on one partition. In the end every job has ended or
 //! reports why it waits, and nothing is leaked.
 //!
-//! `IPU_OPERATOR_CRASH_JOBS=200 cargo test -p ipu-operator --test it crash -- --nocapture` is the soak.
+//! `IPU_OPERATOR_CRASH_JOBS=200 cargo test -p ipu-operator --test cluster crash -- --nocapture` is the soak.
 
 mod invariant_monitor;
 mod processes;

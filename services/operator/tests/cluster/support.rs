@@ -81,8 +81,11 @@ pub(crate) async fn wait_until_ready(operator: &Operator) {
 /// Waits until a condition holds; fails after two minutes.
 pub(crate) async fn wait_until(description: &str, condition: impl AsyncFn() -> bool) {
     let waiting = async {
+        // Many conditions ask by `kubectl`, which takes a tenth of a second of processor time.
+        let mut delay = Duration::from_millis(50);
         while !condition().await {
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep(delay).await;
+            delay = (delay * 5 / 4).min(Duration::from_millis(500));
         }
     };
     let waited = tokio::time::timeout(Duration::from_secs(120), waiting).await;

@@ -135,7 +135,7 @@ fn several_operators_are_an_overlap_and_commands_ask_for_one_of_them() {
     let mut copy: Value = serde_json::from_str(&copy).unwrap();
     let labels = copy["metadata"]["labels"].take();
     copy["metadata"] = json!({"name": operator, "namespace": "second", "labels": labels});
-    apply(&cluster, &copy);
+    apply(&cluster, &[copy], &[]);
 
     let cordon = run(&cluster, &["cordon", "a1", "--reason", "fan"]);
     assert_eq!(cordon.code, 64, "{}", cordon.err);
@@ -170,18 +170,13 @@ fn pods_that_an_absent_operator_leaves_are_freed_by_the_printed_command() {
     };
     install_crd(&cluster);
     let account = json!({"name": "default", "namespace": "default"});
-    apply(
-        &cluster,
-        &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account}),
-    );
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account});
     let finalizers = ["example.com/other", ipu_k8s::crd::IpuJob::POD_FINALIZER];
     let metadata = json!({"name": "training", "namespace": "default", "finalizers": finalizers,
         "labels": {"graphcore.ai/ipujob-name": "training"}});
     let spec = json!({"containers": [{"name": "main", "image": "a"}]});
-    apply(
-        &cluster,
-        &json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}),
-    );
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
+    apply(&cluster, &[account, pod], &[]);
     cluster
         .kubectl(&["delete", "pod", "training", "--wait=false"])
         .unwrap();
