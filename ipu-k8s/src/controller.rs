@@ -11,12 +11,14 @@
 //! listed from the API server itself. Leader election makes two active operators rare; two of them are
 //! harmless.
 
+mod admission_check;
 mod apply;
 mod context;
 mod error;
 mod events;
 mod failure_order;
 mod ipupartition;
+mod kueue;
 mod launcher_rights;
 mod mpirun_output;
 mod namespaces;
@@ -26,6 +28,7 @@ mod orphans;
 mod partitions;
 mod pod;
 mod queue_reason;
+mod queued_job;
 mod reconcile;
 mod status;
 
@@ -46,11 +49,12 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::controller::{self, Action, Controller};
 use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::reflector::{self, ObjectRef, Store};
-use kube::runtime::watcher::{self, Event};
-use kube::{Client, ResourceExt as _};
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, ResourceExt as _};
 
 use self::context::Context;
 pub use self::error::ReconcileError;
+use self::kueue::{AdmissionCheck, Kueue, Workload};
 use self::partitions::Partitions;
 use crate::crd::{IpuJob, IpuPartition};
 use crate::resources::{FIELD_MANAGER, InstallationDefaults, JOB_NAME, ROLE};
@@ -101,6 +105,9 @@ pub struct RunOptions {
     pub reporter: String,
     /// Observer of reconciliations and watches.
     pub observer: Arc<dyn Observer>,
+    /// Whether Kueue is in the cluster: then IPUJobs may wait in its queues, and the operator answers its
+    /// AdmissionChecks.
+    pub kueue: bool,
 }
 
 impl RunOptions {
@@ -112,6 +119,7 @@ impl RunOptions {
             installation: InstallationDefaults::default(),
             reporter: reporter.to_owned(),
             observer,
+            kueue: false,
         }
     }
 }
@@ -148,11 +156,16 @@ pub async fn run(
         installation,
         reporter,
         observer,
+        kueue: has_kueue,
     } = options;
 
     let (jobs, jobs_writer) = reflector::store::<StoredJob>();
     let (holders, holders_writer) = reflector::store::<StoredPartition>();
     let (pods, pods_writer) = reflector::store::<Pod>();
+    let (workloads, workloads_writer) = reflector::store::<Workload>();
+    let (checks, checks_writer) = reflector::store::<AdmissionCheck>();
+    let (workloads_listed, has_workloads) = tokio::sync::watch::channel(false);
+    let (kueue_listed, is_kueue_listed) = tokio::sync::watch::channel(false);
     let partitions = Arc::new(Partitions::new(proxy));
     let (listed, is_listed) = tokio::sync::watch::channel(false);
     let reporter = Reporter {
@@ -164,7 +177,14 @@ pub async fn run(
         client,
         jobs: jobs.clone(),
         pods: pods.clone(),
+        holders: holders.clone(),
         is_listed,
+        kueue: has_kueue.then(|| Kueue {
+            workloads: workloads.clone(),
+            checks: checks.clone(),
+            has_workloads,
+            is_listed: is_kueue_listed,
+        }),
         partitions: Arc::clone(&partitions),
         limits: Limits::default()
             .for_stored()
@@ -197,15 +217,47 @@ pub async fn run(
         .reflect(pods_writer)
         .touched_objects()
         .filter(|event| std::future::ready(event.is_ok()));
+    let (of_jobs, jobs_due) = unbounded();
+    let (of_holders, holders_due) = unbounded();
+    let (of_workloads, workloads_due) = unbounded();
     let observe_holders = observed("IPUPartitions", &observer);
     let changed_holders =
         namespaces::watch(&watch_client, &namespaces, &all, holders.clone(), observe_holders)
             .modify(compact)
+            .inspect(move |event| {
+                if let Ok(Event::Apply(holder) | Event::InitApply(holder) | Event::Delete(holder)) = event {
+                    let workload = kueue::workload_of(holder);
+                    // Fails when the operator stops.
+                    workload.and_then(|workload| of_workloads.unbounded_send(workload).ok());
+                }
+            })
             .reflect(holders_writer)
             .applied_objects()
             .filter(|event| std::future::ready(event.is_ok()));
-    let (of_jobs, jobs_due) = unbounded();
-    let (of_holders, holders_due) = unbounded();
+    let queued_jobs = of_jobs.clone();
+    let changed_workloads = namespaces::watch(
+        &watch_client,
+        &namespaces,
+        &all,
+        workloads.clone(),
+        kueue::log_failure,
+    )
+    .modify(compact)
+    .inspect(move |event| {
+        if let Ok(Event::Apply(workload) | Event::InitApply(workload) | Event::Delete(workload)) = event {
+            let job = workload.ipujob();
+            job.and_then(|job| queued_jobs.unbounded_send(job).ok());
+        }
+    })
+    .reflect(workloads_writer)
+    .applied_objects()
+    .filter(|event| std::future::ready(event.is_ok()));
+    let changed_checks = watcher(Api::all(watch_client.clone()), all.clone())
+        .default_backoff()
+        .inspect(|event| kueue::log_failure(None, event))
+        .reflect(checks_writer)
+        .applied_objects()
+        .filter(|event| std::future::ready(event.is_ok()));
     let stop = stop.shared();
     let config = controller::Config::default()
         .concurrency(MAX_CONCURRENT_RECONCILES)
@@ -224,15 +276,47 @@ pub async fn run(
         .for_each(|_| std::future::ready(()));
     let holder_work = Controller::for_stream(changed_holders, holders.clone())
         .reconcile_on(known(holders_due, holders.clone()))
-        .with_config(config)
-        .graceful_shutdown_on(stop)
+        .with_config(config.clone())
+        .graceful_shutdown_on(stop.clone())
         .run(
             observed_reconcile("IPUPartition ", Arc::clone(&observer), ipupartition::reconcile),
             ipupartition::retry,
             Arc::clone(&context),
         )
         .for_each(|_| std::future::ready(()));
-    let work = futures::future::join(job_work, holder_work);
+    let workload_work = Controller::for_stream(changed_workloads, workloads.clone())
+        .reconcile_on(known(workloads_due, workloads.clone()))
+        .with_config(config.clone())
+        .graceful_shutdown_on(stop.clone())
+        .run(
+            observed_reconcile("Workload ", Arc::clone(&observer), admission_check::reconcile),
+            |_, error, _| Action::requeue(error.retry_after()),
+            Arc::clone(&context),
+        )
+        .for_each(|_| std::future::ready(()));
+    let check_work = Controller::for_stream(changed_checks, checks.clone())
+        .with_config(config)
+        .graceful_shutdown_on(stop)
+        .run(
+            admission_check::activate,
+            |_, error, _| Action::requeue(error.retry_after()),
+            Arc::clone(&context),
+        )
+        .for_each(|_| std::future::ready(()));
+    let kueue_work = async move {
+        if has_kueue {
+            let listed = async {
+                if workloads.wait_until_ready().await.is_ok() {
+                    workloads_listed.send_replace(true);
+                }
+                if checks.wait_until_ready().await.is_ok() && holders.wait_until_ready().await.is_ok() {
+                    kueue_listed.send_replace(true);
+                }
+            };
+            futures::join!(workload_work, check_work, listed);
+        }
+    };
+    let work = futures::future::join3(job_work, holder_work, kueue_work);
     let ready = async {
         if jobs.wait_until_ready().await.is_ok() && pods.wait_until_ready().await.is_ok() {
             listed.send_replace(true);

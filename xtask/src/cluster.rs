@@ -13,9 +13,13 @@ use crate::print_line;
 /// Default cluster name.
 const DEFAULT_NAME: &str = "default";
 
-/// Builds the missing programs of a cluster profile.
+/// Builds the missing programs of a cluster profile; with a node, Kueue too, which only tests need.
 pub(crate) fn build(profile: ClusterProfile) -> Result<(), Box<dyn Error>> {
-    build_tools(&programs(profile))
+    let mut tools = programs(profile);
+    if profile >= ClusterProfile::Node {
+        tools.extend(Tool::KUEUE);
+    }
+    build_tools(&tools)
 }
 
 /// Builds cert-manager, which only a soak needs.

@@ -10,8 +10,9 @@ use kube::runtime::events::Recorder;
 use kube::runtime::reflector::Store;
 use tokio::sync::watch;
 
-use super::StoredJob;
+use super::kueue::Kueue;
 use super::partitions::Partitions;
+use super::{StoredJob, StoredPartition};
 use crate::resources::InstallationDefaults;
 
 /// Clients, stores and settings of the controller.
@@ -21,8 +22,11 @@ pub(super) struct Context {
     pub(super) jobs: Store<StoredJob>,
     /// Workers and launchers of the watched namespaces.
     pub(super) pods: Store<Pod>,
+    /// IPUPartitions of the watched namespaces.
+    pub(super) holders: Store<StoredPartition>,
     /// True once both stores have their first lists. A store's own `wait_until_ready` wakes one waiter only.
     pub(super) is_listed: watch::Receiver<bool>,
+    pub(super) kueue: Option<Kueue>,
     pub(super) partitions: Arc<Partitions>,
     pub(super) recorder: Recorder,
     pub(super) installation: InstallationDefaults,

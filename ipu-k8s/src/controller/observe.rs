@@ -36,6 +36,8 @@ pub(super) struct ObservedJob {
     partition_watch_connected: bool,
     pub(super) now: Timestamp,
     pub(super) evidence: FailureEvidence,
+    /// Why Kueue holds the job back, if it does.
+    pub(super) hold: Option<String>,
 }
 
 impl Context {
@@ -83,6 +85,7 @@ impl Context {
             partition_watch_connected,
             now,
             evidence,
+            hold: None,
         })
     }
 

@@ -21,6 +21,7 @@ use super::events::{event, events, refusal};
 use super::launcher_rights;
 use super::objects::{delete_params, remove};
 use super::observe::ObservedJob;
+use super::queued_job;
 use super::status::{StatusWrite, joined, key_of, pod_problem, recorded_status, report, transient};
 use crate::crd::{IpuJob, IpuJobSpec, IpuJobStatus};
 
@@ -51,15 +52,24 @@ pub(super) async fn reconcile(job: Arc<StoredJob>, context: Arc<Context>) -> Res
         false => return context.add_finalizer(job).await.map(|()| Action::await_change()),
     }
     let before = recorded_status(job);
-    let spec = match job.parse(&context.limits) {
+    let hold = match queued_job::hold(&context, job, before.phase) {
+        Ok(hold) => hold,
+        Err(error) => return report_blocked(job, &before, error, &context).await,
+    };
+    let parsed = match hold {
+        Some(_) => suspended(job).parse(&context.limits),
+        None => job.parse(&context.limits),
+    };
+    let spec = match parsed {
         Ok(parsed) => parsed.spec,
         Err(_) if is_deleted => return remove_invalid(job, &key, &before, &context).await,
         Err(violations) => return reject_invalid(job, &before, &violations, &context).await,
     };
-    let observed = match context.observe(job, &spec, &before).await {
+    let mut observed = match context.observe(job, &spec, &before).await {
         Ok(observed) => observed,
         Err(error) => return report_blocked(job, &before, error, &context).await,
     };
+    observed.hold = hold;
     let observation = observed.observation(&spec, before.to_job_status());
     let plan = plan(&spec, &observation);
     if let Some(broken) = check_plan(&spec, &observation, &plan).first() {
@@ -76,6 +86,10 @@ pub(super) async fn reconcile(job: Arc<StoredJob>, context: Arc<Context>) -> Res
     if applied == Ok(Progress::Finalized) {
         return Ok(Action::await_change());
     }
+    let followed = queued_job::follow(&context, job, &spec, &plan, &observed).await;
+    if let Err(refusal @ ReconcileError::Refused { .. }) = &followed {
+        observed.hold = Some(format!("Kueue: {refusal}"));
+    }
     // The status is recorded even if an effect failed: it follows from the observation.
     let blocker = applied
         .as_ref()
@@ -85,7 +99,15 @@ pub(super) async fn reconcile(job: Arc<StoredJob>, context: Arc<Context>) -> Res
     if plan.expired {
         return expire(job, &context).await;
     }
+    followed?;
     Ok(next_action(&plan, &observed, &applied, written))
+}
+
+/// Returns a job as if its user had suspended it.
+fn suspended(job: &IpuJob) -> IpuJob {
+    let mut job = job.clone();
+    job.spec.suspend = Some(true);
+    job
 }
 
 /// Returns when to reconcile a job again that failed.

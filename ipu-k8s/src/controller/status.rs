@@ -120,6 +120,9 @@ pub(super) fn report(
     if let Some(problem) = pod_problem(plan.status.phase, observed) {
         after.last_message = joined(&after.last_message, &problem);
     }
+    if let Some(hold) = &observed.hold {
+        after.last_message = joined(&after.last_message, hold);
+    }
     if let Some(blocker) = blocker.filter(|blocker| blocker.is_reported_in(plan.status.phase)) {
         after.last_message = joined(&after.last_message, &blocker.to_string());
     }

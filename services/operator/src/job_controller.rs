@@ -42,6 +42,7 @@ pub async fn run_controller(
     let mut options = RunOptions::new(&reporter, Arc::new(observer));
     options.namespaces.extend(config.watch_namespaces.iter().cloned());
     options.installation = installation(&config);
+    options.kueue = config.kueue;
     run(kube, proxy, options, stop)
         .await
         .map_err(|error| OperatorError::Controller {

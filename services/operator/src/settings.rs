@@ -96,6 +96,10 @@ pub struct Settings {
     /// false].
     #[arg(long, env = "IPU_OPERATOR_MAINTAIN_CRD", value_name = "true|false", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub maintain_crd: Option<bool>,
+    /// Let IPUJobs wait in the queues of Kueue, and answer its AdmissionChecks. Needs Kueue in the cluster
+    /// [default: false].
+    #[arg(long, env = "IPU_OPERATOR_KUEUE", value_name = "true|false", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub kueue: Option<bool>,
     /// Service of the webhooks; the certificate covers its names and those in the webhook configurations
     /// [default: ipu-operator-webhook-svc].
     #[arg(long, env = "IPU_OPERATOR_WEBHOOK_SERVICE", value_name = "NAME")]
@@ -202,6 +206,8 @@ pub struct Config {
     pub max_requested_instances: u32,
     /// Apply the CRD of this build before the operator is ready, unless a newer one is installed.
     pub maintain_crd: bool,
+    /// Work with Kueue.
+    pub kueue: bool,
     /// Candidate addresses of the webhooks; the first available one is used.
     pub webhooks: Vec<SocketAddr>,
     /// Candidate addresses of the metrics.
@@ -294,6 +300,7 @@ impl Settings {
             max_instances: self.max_instances.or(others.max_instances),
             max_requested_instances: self.max_requested_instances.or(others.max_requested_instances),
             maintain_crd: self.maintain_crd.or(others.maintain_crd),
+            kueue: self.kueue.or(others.kueue),
             webhook_service: self.webhook_service.or(others.webhook_service),
             metrics_service: self.metrics_service.or(others.metrics_service),
             webhook_cert_names: self.webhook_cert_names.or(others.webhook_cert_names),
@@ -338,6 +345,7 @@ impl Settings {
             rules: self.rules()?,
             max_requested_instances: self.max_requested()?,
             maintain_crd: self.maintain_crd.unwrap_or(false),
+            kueue: self.kueue.unwrap_or(false),
             webhooks: all_interfaces(self.webhooks_port.unwrap_or(WEBHOOKS_PORT)),
             metrics: addresses(
                 "metrics-bind-address",

@@ -26,6 +26,7 @@ mod error;
 mod fake_nodes;
 mod http;
 mod image;
+mod kueue;
 mod mpi;
 mod node;
 mod node_sandbox;
@@ -47,6 +48,7 @@ pub use error::ClusterError;
 #[cfg(feature = "fake-nodes")]
 pub use fake_nodes::{ContainerEnd, FakeNodes, FakeOptions};
 pub use image::{Image, oci_archive};
+pub use kueue::{Charted, kueue_and_jobset};
 pub use mpi::mpi_image;
 pub use options::{Audit, ClusterLifetime, ClusterProfile, Durability, Options};
 pub use product_images::{

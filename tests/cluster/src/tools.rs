@@ -9,6 +9,7 @@ use std::process::Command;
 
 use crate::error::ClusterError;
 use crate::options::ClusterProfile;
+use crate::ready::run;
 pub(crate) use modules::{Module, Modules};
 
 /// Default folder if `KUBEBUILDER_ASSETS` is unset; other projects use it, too.
@@ -56,6 +57,10 @@ pub enum Tool {
     CertManagerController,
     /// Writes `caBundle` for cert-manager.
     CertManagerCainjector,
+    /// Queues of jobs.
+    Kueue,
+    /// Controller of JobSets.
+    Jobset,
 }
 
 impl Tool {
@@ -84,6 +89,9 @@ impl Tool {
 
     /// cert-manager, which only `cargo xtask cluster build --cert-manager` builds.
     pub const CERT_MANAGER: [Self; 2] = [Self::CertManagerController, Self::CertManagerCainjector];
+
+    /// Kueue and JobSet, which their charts install.
+    pub const KUEUE: [Self; 2] = [Self::Kueue, Self::Jobset];
 
     /// Returns all tools of a profile.
     #[must_use]
@@ -120,6 +128,8 @@ impl Tool {
             Self::Kubeconform => "kubeconform",
             Self::CertManagerController => "cert-manager-controller",
             Self::CertManagerCainjector => "cert-manager-cainjector",
+            Self::Kueue => "kueue",
+            Self::Jobset => "jobset",
         }
     }
 
@@ -138,6 +148,8 @@ impl Tool {
             Self::Kubeconform => "github.com/yannh/kubeconform/cmd/kubeconform".into(),
             Self::CertManagerController => format!("{CERT_MANAGER}/cmd/controller"),
             Self::CertManagerCainjector => format!("{CERT_MANAGER}/cmd/cainjector"),
+            Self::Kueue => "sigs.k8s.io/kueue/cmd/kueue".into(),
+            Self::Jobset => "sigs.k8s.io/jobset".into(),
             _ => format!("k8s.io/kubernetes/cmd/{}", self.name()),
         }
     }
@@ -147,6 +159,7 @@ impl Tool {
             Self::Containerd | Self::ContainerdShim | Self::Ctr => Module::Containerd,
             Self::Helm3 | Self::Helm4 | Self::Kubeconform => Module::Helm,
             Self::CertManagerController | Self::CertManagerCainjector => Module::CertManager,
+            Self::Kueue | Self::Jobset => Module::Kueue,
             _ => Module::Kubernetes,
         }
     }
@@ -241,6 +254,9 @@ impl Tools {
         let built = modules.build(outdated, &staging);
         let moved = built.and_then(|()| {
             for tool in outdated {
+                if Tool::KUEUE.contains(tool) {
+                    self.copy_chart(modules, *tool)?;
+                }
                 fs::rename(staging.join(tool.name()), self.path(*tool)).map_err(build_error)?;
                 fs::write(self.stamp(*tool), modules.stamp(*tool)).map_err(build_error)?;
             }
@@ -260,6 +276,22 @@ impl Tools {
     #[must_use]
     pub fn path(&self, tool: Tool) -> PathBuf {
         self.folder.join(tool.name())
+    }
+
+    /// Returns the folder of the chart of a tool that has one.
+    pub(crate) fn chart(&self, tool: Tool) -> PathBuf {
+        self.folder.join(format!("{}-chart", tool.name()))
+    }
+
+    /// Copies the chart of a tool out of its module, which a test with another home does not find.
+    fn copy_chart(&self, modules: &Modules, tool: Tool) -> Result<(), ClusterError> {
+        let name = tool.name();
+        let sources = modules.sources(&format!("sigs.k8s.io/{name}"))?;
+        let mut copy = Command::new("cp");
+        copy.args(["-rT", "--no-preserve=mode"])
+            .arg(sources.join("charts").join(name))
+            .arg(self.chart(tool));
+        run(copy).map(drop)
     }
 
     /// Returns a command of Helm that keeps its files in `home`.

@@ -14,7 +14,7 @@
 {{/* Unescaped commas in --set. */}}
 {{- define "ipu-operator.checkSplit" -}}
 {{- $rest := "" -}}
-{{- range $key, $value := omit .Values "global" "crds" "controller" "vipuProxy" "admissionWebhooks" "worker" "administrator" "simulator" "extraObjects" "serviceMonitor" "monitoring" "networkPolicy" "certManager" -}}
+{{- range $key, $value := omit .Values "global" "crds" "kueue" "controller" "vipuProxy" "admissionWebhooks" "worker" "administrator" "simulator" "extraObjects" "serviceMonitor" "monitoring" "networkPolicy" "certManager" -}}
 {{- $rest = printf "%s%s" $rest (include "ipu-operator.splitEntries" (dict "path" $key "value" $value)) -}}
 {{- end -}}
 {{- with trim $rest -}}
@@ -48,7 +48,7 @@
 {{- end -}}
 
 {{- define "ipu-operator.checkKnown" -}}
-{{- $known := concat (list "nameOverride" "fullnameOverride" "commonLabels" "watchNamespaces") (list "global" "crds" "worker" "controller" "vipuProxy" "admissionWebhooks" "administrator" "simulator" "extraObjects" "serviceMonitor" "monitoring" "networkPolicy" "certManager") (include "ipu-operator.otherKeys" . | fromYamlArray) -}}
+{{- $known := concat (list "nameOverride" "fullnameOverride" "commonLabels" "watchNamespaces") (list "global" "crds" "kueue" "worker" "controller" "vipuProxy" "admissionWebhooks" "administrator" "simulator" "extraObjects" "serviceMonitor" "monitoring" "networkPolicy" "certManager") (include "ipu-operator.otherKeys" . | fromYamlArray) -}}
 {{- $refused := list -}}
 {{- range include "ipu-operator.refused" . | fromYamlArray -}}
 {{- $refused = append $refused (splitList "." .key | first) -}}

@@ -28,6 +28,12 @@
 - {apiGroups: [rbac.authorization.k8s.io], resources: [roles, rolebindings], verbs: [get, create, patch]}
 # Events of jobs.
 - {apiGroups: [events.k8s.io], resources: [events], verbs: [create, patch]}
+{{- if .Values.kueue.enabled }}
+# The Workloads of IPUJobs, and the IPUPartitions of other Workloads.
+- {apiGroups: [kueue.x-k8s.io], resources: [workloads], verbs: [list, watch, create, patch, delete]}
+- {apiGroups: [kueue.x-k8s.io], resources: [workloads/status], verbs: [patch]}
+- {apiGroups: [graphcore.ai], resources: [ipupartitions], verbs: [create]}
+{{- end }}
 {{- end -}}
 
 {{/* Rights of the operator that apply to the whole cluster. */}}
@@ -35,6 +41,11 @@
 # Authentication and authorization of metrics clients.
 - {apiGroups: [authentication.k8s.io], resources: [tokenreviews], verbs: [create]}
 - {apiGroups: [authorization.k8s.io], resources: [subjectaccessreviews], verbs: [create]}
+{{- if .Values.kueue.enabled }}
+# The checks that the operator answers.
+- {apiGroups: [kueue.x-k8s.io], resources: [admissionchecks], verbs: [list, watch]}
+- {apiGroups: [kueue.x-k8s.io], resources: [admissionchecks/status], verbs: [patch]}
+{{- end }}
 {{- if .Values.crds.maintain }}
 # The CRDs, which the operator updates. RBAC cannot restrict the name of an object that is created.
 - {apiGroups: [apiextensions.k8s.io], resources: [customresourcedefinitions], verbs: [create]}

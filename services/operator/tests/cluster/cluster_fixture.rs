@@ -29,7 +29,8 @@ pub(crate) struct ClusterFixture {
     pub(crate) namespace: &'static str,
     operator: Operator,
     operator_settings: Settings,
-    proxy: Proxy,
+    proxy: Option<Proxy>,
+    proxy_settings: vipu_proxy::Settings,
     client: Client,
 }
 
@@ -59,7 +60,10 @@ impl ClusterFixture {
         operator_settings.host_network = Some(false);
         operator_settings.launcher_image = Some(crate::guide::IMAGE.into());
         change(&mut proxy_settings, &mut operator_settings);
-        let proxy = Proxy::start(proxy_settings.check().unwrap()).await.unwrap();
+        let proxy = Proxy::start(proxy_settings.clone().check().unwrap())
+            .await
+            .unwrap();
+        proxy_settings.listen = Some(proxy.addr().into());
         operator_settings.vipu_proxy_svc = Some(format!("http://{}", local_address(proxy.addr())));
         let operator_settings = operator_settings.or(settings(namespace));
         let operator = start(cluster, operator_settings.clone()).await;
@@ -74,7 +78,8 @@ impl ClusterFixture {
             namespace,
             operator,
             operator_settings,
-            proxy,
+            proxy: Some(proxy),
+            proxy_settings,
             client: Client::try_from(config(cluster).await).unwrap(),
         })
     }
@@ -109,6 +114,13 @@ impl ClusterFixture {
     /// Starts another operator, and then ends the former one as a crash does.
     pub(crate) async fn crash_operator(&mut self) {
         self.operator = start(self.cluster, self.operator_settings.clone()).await;
+    }
+
+    /// Ends the proxy, and starts another on its address and its ledger.
+    pub(crate) async fn restart_proxy(&mut self) {
+        self.proxy.take().unwrap().shutdown().await;
+        let settings = self.proxy_settings.clone().check().unwrap();
+        self.proxy = Some(Proxy::start(settings).await.unwrap());
     }
 
     /// Runs `kubectl` in the namespace.
@@ -242,13 +254,13 @@ impl ClusterFixture {
     }
 
     /// Returns the address of the proxy.
-    pub(crate) const fn proxy(&self) -> SocketAddr {
-        self.proxy.addr()
+    pub(crate) fn proxy(&self) -> SocketAddr {
+        self.proxy.as_ref().unwrap().addr()
     }
 
     /// Sends a `GET` request to the proxy.
     pub(crate) async fn get_from_proxy(&self, path: &str) -> Value {
-        let url = format!("http://{}{path}", local_address(self.proxy.addr()));
+        let url = format!("http://{}{path}", local_address(self.proxy()));
         http().get(&url).send().await.unwrap().json().await.unwrap()
     }
 
@@ -266,7 +278,7 @@ impl ClusterFixture {
         })
         .await;
         self.operator.shutdown().await;
-        self.proxy.shutdown().await;
+        self.proxy.unwrap().shutdown().await;
     }
 
     fn api(&self, group: &str, version: &str, kind: &str) -> Api<DynamicObject> {

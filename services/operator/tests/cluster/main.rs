@@ -12,6 +12,7 @@ mod fault_attribution;
 mod guide;
 mod ipupartitions;
 mod jobs;
+mod kueue;
 mod lost_node;
 mod metrics;
 mod pods;

@@ -20,10 +20,18 @@ pub(crate) enum Module {
     /// Helm 3, Helm 4 and kubeconform.
     Helm,
     CertManager,
+    /// Kueue and JobSet.
+    Kueue,
 }
 
 impl Module {
-    pub(crate) const ALL: [Self; 4] = [Self::Kubernetes, Self::Containerd, Self::Helm, Self::CertManager];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Kubernetes,
+        Self::Containerd,
+        Self::Helm,
+        Self::CertManager,
+        Self::Kueue,
+    ];
 }
 
 /// The pinned Go modules of one set.
@@ -47,6 +55,7 @@ impl Modules {
             Module::Containerd => (all.join("containerd"), "no_btrfs no_zfs no_devmapper"),
             Module::Helm => (all.join("helm"), ""),
             Module::CertManager => (all.join("cert-manager"), ""),
+            Module::Kueue => (all.join("kueue"), ""),
         };
         let read_file = |name: &str| {
             fs::read_to_string(folder.join(name))
@@ -62,7 +71,7 @@ impl Modules {
                 kubernetes_version(&manifest)?
             }
             Module::Helm => helm_kubernetes_version(&manifest)?,
-            Module::Containerd | Module::CertManager => String::new(),
+            Module::Containerd | Module::CertManager | Module::Kueue => String::new(),
         };
         Ok(Self {
             stamp,
