@@ -45,8 +45,7 @@ enum Shape {
 enum Cause {
     /// Exits with this code and prints a reason.
     Code(u8),
-    /// Exits with the same code as the others and prints a reason. The others take 0.1 s to notice, as for
-    /// a broken connection. Only the logs identify the first failure.
+    /// Exits with the same code as the others and prints a reason. Only the logs identify the first failure.
     SameCode,
     /// Exits with this code and prints nothing.
     Silent(u8),
@@ -112,10 +111,11 @@ impl InjectedFailure {
             "volumes": [{"name": "shared", "hostPath": {"path": storage.join(name), "type": "DirectoryOrCreate"}}],
         });
         let failure_script = self.failure_script();
-        let notice_delay = if self.cause == Cause::SameCode {
-            "sleep 0.1"
-        } else {
-            ""
+        // Where the time of the end decides, the others take a second to notice, as for a broken connection.
+        // The kernel ends a process for its memory some time before the runtime reports that.
+        let notice_delay = match self.cause {
+            Cause::SameCode | Cause::Memory => "sleep 1",
+            _ => "",
         };
         let others = OTHERS.replace("NOTICES", notice_delay);
         let cascade = format!(
