@@ -27,8 +27,6 @@ use crate::crd::{IpuPartition, IpuPartitionSpec, Time};
 const TAKEN_INTERVAL: Duration = Duration::from_secs(10);
 /// Time after which Kueue admits a Workload again whose partition cannot be had.
 const RETRY_SECONDS: u32 = 60;
-/// Suffix of the ConfigMap of an IPUPartition.
-const SUFFIX: &str = "-ipuof";
 
 /// Answer of a check.
 #[derive(Clone, Debug, PartialEq)]
@@ -439,8 +437,9 @@ fn demands(workload: &Workload) -> Result<BTreeMap<String, Demand>, String> {
                 continue;
             }
             return Err(format!(
-                "podSet {}: requests {RESOURCE}, and no container has the variables of a partition; add envFrom: [{{configMapRef: {{name: NAME{SUFFIX}}}}}], and IPUPartition NAME is created",
-                set.name
+                "podSet {}: requests {RESOURCE}, and no container has the variables of a partition; add envFrom: [{{configMapRef: {{name: {}}}}}], and IPUPartition NAME is created",
+                set.name,
+                IpuPartition::config_map("NAME"),
             ));
         };
         let demand = demands.entry(name).or_default();
@@ -483,7 +482,7 @@ fn partition_of(template: &Value) -> Option<String> {
     let names = sources
         .flatten()
         .filter_map(|source| source["configMapRef"]["name"].as_str());
-    let mut partitions = names.filter_map(|name| name.strip_suffix(SUFFIX));
+    let mut partitions = names.filter_map(IpuPartition::of_config_map);
     partitions.next().map(str::to_owned)
 }
 

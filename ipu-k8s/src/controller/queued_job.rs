@@ -1,5 +1,5 @@
 //! IPUJobs in a queue of Kueue. Each has a Workload, and is as if suspended until Kueue admits that; when
-//! Kueue evicts it, the quota is given back once the job holds nothing.
+//! Kueue evicts it, the quota is released once the job holds nothing.
 
 use ipu_core::Reason;
 use ipu_core::job::{JobPhase, JobSpec, Plan};
@@ -157,7 +157,7 @@ fn holds_nothing(observed: &ObservedJob) -> bool {
             .all(|document| is_gone(document.state))
 }
 
-/// Writes the conditions that follow from the job, and gives back the quota of an evicted one.
+/// Writes the conditions that follow from the job, and releases the quota of an evicted one.
 async fn write_status(
     workloads: &Api<Workload>,
     workload: &Workload,

@@ -151,6 +151,9 @@ pub struct PartitionCondition {
     pub last_transition_time: Option<Time>,
 }
 
+/// Suffix of the ConfigMap of a partition.
+const CONFIG_MAP_SUFFIX: &str = "-ipuof";
+
 impl IpuPartition {
     /// The group and version of the resource.
     pub const API_VERSION: &'static str = "graphcore.ai/v1alpha1";
@@ -166,7 +169,13 @@ impl IpuPartition {
     /// ```
     #[must_use]
     pub fn config_map(name: &str) -> String {
-        format!("{name}-ipuof")
+        format!("{name}{CONFIG_MAP_SUFFIX}")
+    }
+
+    /// Returns the name of the partition whose variables a ConfigMap of this name has.
+    #[cfg(feature = "operator")]
+    pub(crate) fn of_config_map(config_map: &str) -> Option<&str> {
+        config_map.strip_suffix(CONFIG_MAP_SUFFIX)
     }
 
     /// Returns the key of the owner in the ledger; none if the object was not read from an API server.
