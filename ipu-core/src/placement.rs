@@ -98,7 +98,7 @@ pub trait PlacementPolicy {
 }
 
 /// The result of a placement. That a request fits nowhere is a result, not an error.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Placement {
     /// The request fits here: an aligned block of the requested size, free, in one allocation.

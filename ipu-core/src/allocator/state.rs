@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use core::cmp::Reverse;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::allocator::cordon::Cordon;
 use crate::allocator::entry::{Entry, Phase};
@@ -44,16 +44,16 @@ fn queue_key(entry: &Entry) -> QueueKey {
 
 /// One change of the state, to be written by a store. Not `non_exhaustive`: a store that does not handle a
 /// kind of change must not compile.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Change {
     /// Adds this entry, or replaces the one of the same id.
-    #[serde(serialize_with = "shared")]
+    #[serde(serialize_with = "shared", deserialize_with = "own")]
     Put(Arc<Entry>),
     /// Removes the entry.
     Remove(PartitionId),
     /// Adds this cordon, or replaces the one of the same id.
-    #[serde(serialize_with = "shared")]
+    #[serde(serialize_with = "shared", deserialize_with = "own")]
     Cordon(Arc<Cordon>),
     /// Removes the cordon.
     Uncordon(CordonId),
@@ -62,6 +62,11 @@ pub enum Change {
 /// Serialises the value itself.
 fn shared<T: Serialize, S: Serializer>(value: &Arc<T>, serializer: S) -> Result<S::Ok, S::Error> {
     T::serialize(value, serializer)
+}
+
+/// Deserialises the value itself.
+fn own<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<T>, D::Error> {
+    T::deserialize(deserializer).map(Arc::new)
 }
 
 impl State {

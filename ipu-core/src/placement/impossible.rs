@@ -3,7 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::hardware::inventory::{Block, InventoryError};
 use crate::ids::{AllocationId, CordonOwner};
@@ -11,7 +11,7 @@ use crate::reason::{Reason, ReasonCode};
 use crate::units::IpuCount;
 
 /// The reason that a partition cannot be placed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all_fields = "camelCase", tag = "why")]
 pub enum Impossible {
     /// There is no such allocation.
@@ -91,7 +91,7 @@ pub enum Impossible {
 }
 
 /// The rule that a policy's choice breaks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "camelCase")]
 pub enum IllegalChoice {
     /// Not aligned.

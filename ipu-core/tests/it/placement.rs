@@ -101,6 +101,8 @@ proptest! {
             span(from, if aligned { first & !(size as u8 - 1) } else { first }, size as u8).collect()
         };
         let placed = place(&inventory, &request, &Pinned::new(pinned.iter().rev().copied()).unwrap());
+        let written = serde_json::to_string(&placed).unwrap();
+        prop_assert_eq!(&serde_json::from_str::<Placement>(&written).unwrap(), &placed);
         let pinned = Block::from_ipus(pinned).unwrap();
         let legal = reference.free_blocks(request.size, scope).contains(&pinned);
         prop_assert_eq!(block(placed), legal.then_some(pinned));

@@ -12,8 +12,11 @@ use std::sync::OnceLock;
 
 use ipu_allocator::WasmPolicy;
 use ipu_core::IpuCount;
+use ipu_core::allocator::{CapacityBySize, Change, Outcome};
 use ipu_core::hardware::{Block, Inventory};
 use ipu_core::placement::{Placement, PlacementRequest, place};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 const TARGET: &str = "wasm32-unknown-unknown";
@@ -46,6 +49,29 @@ fn the_vectors_hold_natively() {
         assert_eq!(vectors, expected, "UPDATE=1 accepts the actual answers");
     }
     assert!(vectors.len() >= 20);
+}
+
+#[test]
+fn every_part_of_an_answer_is_read_back_as_its_type() {
+    let text = fs::read_to_string(bindings().join("vectors.json")).unwrap();
+    let vectors: Vec<Value> = serde_json::from_str(&text).unwrap();
+    let mut parts = 0;
+    for answer in vectors.iter().map(|vector| &vector["answer"]["ok"]) {
+        if let Some(changes) = answer.get("changes") {
+            assert_read_back::<Vec<Change>>(changes);
+            assert_read_back::<Outcome>(&answer["outcome"]);
+            parts += 1;
+        } else if answer.get("fits").is_some_and(Value::is_array) {
+            assert_read_back::<CapacityBySize>(answer);
+            parts += 1;
+        }
+    }
+    assert!(parts >= 5, "{parts}");
+}
+
+fn assert_read_back<T: Serialize + DeserializeOwned>(value: &Value) {
+    let read: T = serde_json::from_value(value.clone()).unwrap();
+    assert_eq!(serde_json::to_value(&read).unwrap(), *value);
 }
 
 #[test]

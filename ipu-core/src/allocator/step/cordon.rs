@@ -9,7 +9,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::allocator::capacity::Hardware;
 use crate::allocator::cordon::Cordon;
@@ -21,7 +21,7 @@ use crate::ids::{CordonId, CordonOwner, PartitionId};
 use crate::units::Timestamp;
 
 /// The effect of a cordon.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct CordonEffect {

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::allocator::capacity::{Capacity, Hardware};
 use crate::allocator::holders::capacities;
@@ -14,7 +14,7 @@ use crate::reason::Reason;
 use crate::units::IpuCount;
 
 /// Result for one of the requested sizes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct DryRun {
@@ -23,10 +23,10 @@ pub struct DryRun {
     /// The controller that would have capacity; none if none has.
     pub controller: Option<ControllerName>,
     /// IPUs that it would get; empty if it does not fit, or if the controller chooses them.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<IpuPlace>,
     /// Partitions that would have to end for it to fit, of the first controller that knows them.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blockers: Vec<PartitionId>,
     /// Reasons that it would not fit, by controller.
     #[serde(rename = "why")]

@@ -27,7 +27,7 @@ pub struct FreeCapacity {
 }
 
 /// Free capacity of one controller for every partition size.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct CapacityBySize {
@@ -41,7 +41,7 @@ pub struct CapacityBySize {
 }
 
 /// Number of partitions of one size that fit side by side now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SizeFit {
     /// The size.

@@ -2,14 +2,14 @@
 
 use alloc::vec::Vec;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Block;
 use crate::hardware::topology::IpuAddress;
 use crate::ids::{CordonOwner, PartitionId};
 
 /// The reason that the inventory rejects a change. The inventory is unchanged then.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum InventoryError {
