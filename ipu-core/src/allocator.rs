@@ -82,8 +82,7 @@ pub use self::quota::{Quota, QuotaSubject, Quotas};
 pub use self::request::{OnNoCapacity, Request};
 pub use self::state::{Change, State};
 pub use self::step::{
-    Claim, CordonEffect, Ended, Event, Outcome, OwnerLiveness, Owners, Release, RepairAction, Step,
-    lost_partition_error, step,
+    Claim, CordonEffect, Ended, Event, Outcome, OwnerLiveness, Owners, Release, RepairAction, Step, step,
 };
 pub use self::usage::{HoldEnd, UsageRecord};
 pub use self::views::dry_run::DryRun;

@@ -460,8 +460,7 @@ fn is_on_recorded_ipus(entry: &Entry, listed: &Partition) -> bool {
 }
 
 /// Returns the error of a partition that its controller no longer lists.
-#[must_use]
-pub fn lost_partition_error(controller: &ControllerName) -> String {
+fn lost_partition_error(controller: &ControllerName) -> String {
     alloc::format!("controller {controller} no longer lists the partition")
 }
 
