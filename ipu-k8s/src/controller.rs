@@ -234,7 +234,7 @@ pub async fn run(
             .reflect(holders_writer)
             .applied_objects()
             .filter(|event| std::future::ready(event.is_ok()));
-    let queued_jobs = of_jobs.clone();
+    let (queued_jobs, due_jobs, all_jobs) = (of_jobs.clone(), of_jobs.clone(), jobs.clone());
     let changed_workloads = namespaces::watch(
         &watch_client,
         &namespaces,
@@ -308,6 +308,10 @@ pub async fn run(
             let listed = async {
                 if workloads.wait_until_ready().await.is_ok() {
                     workloads_listed.send_replace(true);
+                    for job in all_jobs.state() {
+                        // Fails when the operator stops.
+                        let _ = due_jobs.unbounded_send(ObjectRef::from_obj(&job));
+                    }
                 }
                 if checks.wait_until_ready().await.is_ok() && holders.wait_until_ready().await.is_ok() {
                     kueue_listed.send_replace(true);

@@ -23,10 +23,15 @@ use super::kueue::{
 use super::objects::{delete_params, patch_params, post_params};
 use crate::crd::{IpuPartition, IpuPartitionSpec, Time};
 
+/// Interval in which the first lists are awaited.
+const LIST_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval in which an IPUPartition that is not of the Workload is looked for again.
 const TAKEN_INTERVAL: Duration = Duration::from_secs(10);
-/// Time after which Kueue admits a Workload again whose partition cannot be had.
-const RETRY_SECONDS: u32 = 60;
+/// Time after which Kueue evicts a Workload whose check says Retry before it was Ready, and which limits the
+/// retries. Kueue keeps the quota until then.
+const RETRY_SECONDS: u32 = 10;
+/// Label of an IPUPartition: the time of the reservation that it was made for, in seconds.
+const RESERVATION: &str = "graphcore.ai/quota-reserved-at";
 
 /// Answer of a check.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,19 +84,15 @@ pub(super) async fn reconcile(
         return Ok(Action::await_change());
     };
     // No decision is made before the stores have listed all objects.
-    let mut is_listed = kueue.is_listed.clone();
-    let listed = is_listed.wait_for(|listed| *listed).await;
-    listed.map_err(|_| ReconcileError::Unavailable("the operator stops".to_owned()))?;
+    if !*kueue.is_listed.borrow() {
+        return Ok(Action::requeue(LIST_INTERVAL));
+    }
     let work = Check {
         context: &context,
         kueue,
         workload: &workload,
     };
-    let has_reservation = workload.is("QuotaReserved")
-        && !workload.is("Evicted")
-        && !workload.is("Finished")
-        && workload.metadata.deletion_timestamp.is_none();
-    if !has_reservation {
+    if !workload.has_reservation() {
         work.delete_partitions().await?;
         return Ok(Action::await_change());
     }
@@ -172,11 +173,20 @@ impl Check<'_> {
                 "IPUPartition {name} exists and is not of this Workload: delete it, or name another ConfigMap in envFrom"
             )));
         }
+        let reservation = found
+            .meta()
+            .labels
+            .as_ref()
+            .and_then(|labels| labels.get(RESERVATION));
+        let is_of_this = reservation == Some(&self.reservation());
         let found = found.0.as_ref().ok().cloned().unwrap_or_default();
-        if u64::from(found.spec.size) != demand.ipus && !self.is_ready() {
-            // Kueue admitted another number of Pods before.
-            self.delete(&found.metadata).await?;
+        // Kueue may also have admitted another number of Pods before.
+        if !is_of_this || u64::from(found.spec.size) != demand.ipus && !self.is_ready() {
             let text = format!("IPUPartition {name} of an earlier admission is being released");
+            if self.is_ready() {
+                return Ok(CheckAnswer::Retry(text));
+            }
+            self.delete(&found.metadata).await?;
             return Ok(CheckAnswer::Pending(text));
         }
         let status = found.status.unwrap_or_default();
@@ -184,8 +194,11 @@ impl Check<'_> {
             || format!("IPUPartition {name} is requested"),
             |reason| format!("IPUPartition {name}: {reason}"),
         );
-        let is_impossible = status.reason.is_some_and(|reason| reason.code.is_permanent());
-        if status.phase == "Failed" || is_impossible {
+        // It would keep its quota at each retry.
+        if status.reason.is_some_and(|reason| reason.code.is_permanent()) {
+            return Ok(CheckAnswer::Rejected(text));
+        }
+        if status.phase == "Failed" {
             return Ok(CheckAnswer::Retry(text));
         }
         let is_active = status
@@ -196,10 +209,10 @@ impl Check<'_> {
             return Ok(CheckAnswer::Pending(text));
         }
         let label = status.node_label;
-        if let Some(text) = label
+        let conflict = label
             .as_ref()
-            .and_then(|label| self.conflict(label, &demand.pod_sets))
-        {
+            .and_then(|label| self.conflict(label, &demand.pod_sets));
+        if let Some(text) = conflict.filter(|_| !self.is_ready()) {
             return Ok(CheckAnswer::Retry(text));
         }
         let labels = label
@@ -232,6 +245,7 @@ impl Check<'_> {
         };
         let mut partition = IpuPartition::new(name, spec);
         partition.metadata.namespace = self.workload.namespace();
+        partition.metadata.labels = Some([(RESERVATION.to_owned(), self.reservation())].into());
         partition.metadata.owner_references = Some(vec![OwnerReference {
             block_owner_deletion: None,
             ..self.workload.controller_owner_ref(&()).unwrap_or_default()
@@ -245,12 +259,11 @@ impl Check<'_> {
                 return Ok(CheckAnswer::Rejected(status.message.clone()));
             }
             Err(error) => {
-                return match ReconcileError::from(error) {
-                    refusal @ ReconcileError::Refused { .. } => Ok(CheckAnswer::Pending(format!(
-                        "IPUPartition {name} cannot be created: {refusal}"
-                    ))),
-                    error => Err(error),
-                };
+                let text = format!(
+                    "IPUPartition {name} cannot be created: {}",
+                    ReconcileError::from(error)
+                );
+                return Ok(CheckAnswer::Pending(text));
             }
         }
         Ok(CheckAnswer::Pending(format!("IPUPartition {name} is requested")))
@@ -294,6 +307,13 @@ impl Check<'_> {
         states.any(|state| state["state"] == "Ready" && open.iter().any(|name| state["name"] == **name))
     }
 
+    /// Returns the time of the Workload's reservation, which tells its admissions apart.
+    fn reservation(&self) -> String {
+        let reserved = self.workload.condition("QuotaReserved");
+        let at = reserved.map_or(0, |reserved| reserved.last_transition_time.0.as_second());
+        at.to_string()
+    }
+
     fn is_own(&self, partition: &StoredPartition) -> bool {
         let owners = partition.owner_references();
         owners
@@ -324,14 +344,16 @@ impl Check<'_> {
         }
     }
 
-    /// Returns whether the garbage collector deletes an IPUPartition with a Workload that is gone.
+    /// Returns whether an IPUPartition is of a Workload that is gone, or has no quota any more: then it is
+    /// deleted.
     fn is_of_former_workload(&self, partition: &StoredPartition) -> bool {
         let owners = partition.owner_references().iter();
         let mut of_workloads = owners.filter(|owner| owner.kind == "Workload");
         of_workloads.any(|owner| {
-            let all = self.kueue.workloads.state();
-            !all.iter()
-                .any(|workload| workload.metadata.uid.as_ref() == Some(&owner.uid))
+            let is_present = |workload: &Arc<Workload>| {
+                workload.metadata.uid.as_ref() == Some(&owner.uid) && workload.has_reservation()
+            };
+            !self.kueue.workloads.state().iter().any(is_present)
         })
     }
 
@@ -398,6 +420,8 @@ fn set_state(state: &mut Value, answer: &CheckAnswer, pod_sets: &[PodSet], now: 
         (CheckAnswer::Ready(_, labels), Some(fields)) if !was_ready => {
             fields.insert("podSetUpdates".to_owned(), json!(updates(labels, pod_sets)));
         }
+        // Pods of a partition that is gone end at once.
+        (CheckAnswer::Retry(_), Some(fields)) if was_ready => drop(fields.remove("requeueAfterSeconds")),
         (CheckAnswer::Retry(_), Some(fields)) => {
             fields.insert("requeueAfterSeconds".to_owned(), json!(RETRY_SECONDS));
         }
@@ -604,8 +628,11 @@ mod tests {
         let lost = set(CheckAnswer::Retry("lost".into()));
         assert_eq!(
             (&lost["state"], &lost["requeueAfterSeconds"]),
-            (&json!("Retry"), &json!(60))
+            (&json!("Retry"), &Value::Null)
         );
+        let (mut pending, now) = (json!({"state": "Pending"}), Timestamp::from_millis(0));
+        set_state(&mut pending, &CheckAnswer::Retry("taken".into()), &[], now);
+        assert_eq!(pending["requeueAfterSeconds"], 10);
         // The template has the label already.
         let same = updates(&labels("pod=1"), &some.spec.pod_sets);
         assert_eq!(same, Vec::<Value>::new());

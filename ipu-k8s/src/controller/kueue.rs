@@ -125,6 +125,14 @@ impl Workload {
             .is_some_and(|condition| condition.status == "True")
     }
 
+    /// Returns whether the Workload has its quota, and keeps it.
+    pub(super) fn has_reservation(&self) -> bool {
+        self.is("QuotaReserved")
+            && !self.is("Evicted")
+            && !self.is("Finished")
+            && self.metadata.deletion_timestamp.is_none()
+    }
+
     /// Returns the uid of the job that the Workload is of.
     pub(super) fn owner_uid(&self) -> Option<&str> {
         let mut owners = self.metadata.owner_references.iter().flatten();

@@ -5,7 +5,7 @@ use ipu_core::Reason;
 use ipu_core::job::{JobPhase, JobSpec, Plan};
 use ipu_proxy_client::HoldState;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use kube::api::{Api, Patch};
+use kube::api::{Api, ListParams, Patch};
 use kube::{Resource as _, ResourceExt as _};
 use serde_json::{Value, json};
 
@@ -24,12 +24,12 @@ const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 const JOB_UID: &str = "kueue.x-k8s.io/job-uid";
 
 /// Returns why Kueue holds a job back; none if it may run, or is in no queue.
-pub(super) fn hold(
+pub(super) async fn hold(
     context: &Context,
     job: &IpuJob,
     phase: Option<JobPhase>,
 ) -> Result<Option<String>, ReconcileError> {
-    let Some((kueue, _)) = queue_of(context, job) else {
+    let Some((kueue, queue)) = queue_of(context, job) else {
         return Ok(None);
     };
     let is_deleted = job.metadata.deletion_timestamp.is_some();
@@ -46,13 +46,22 @@ pub(super) fn hold(
             Some(_) => Ok(None),
         };
     }
-    Ok(match kueue.workload_of(job) {
-        None => Some("Kueue has no Workload of the job yet".to_owned()),
-        Some(workload) if workload.metadata.deletion_timestamp.is_some() => {
-            Some("the Workload of the job is being deleted".to_owned())
-        }
-        Some(workload) => held_by(&workload),
-    })
+    let Some(workload) = kueue.workload_of(job) else {
+        let waits = matches!(phase, None | Some(JobPhase::Suspended));
+        // The namespace may not be listed.
+        let is_absent = waits || is_absent(context, job).await;
+        return Ok(is_absent.then(|| "Kueue has no Workload of the job yet".to_owned()));
+    };
+    if workload.metadata.deletion_timestamp.is_some() {
+        return Ok(Some("the Workload of the job is being deleted".to_owned()));
+    }
+    let parsed = job.parse(&context.limits);
+    if parsed.is_ok_and(|parsed| !is_of(&workload, &workload_of(job, &parsed.spec, queue))) {
+        return Ok(Some(
+            "the queue or the Pods of the job have changed: it is queued again".to_owned(),
+        ));
+    }
+    Ok(held_by(&workload))
 }
 
 fn held_by(workload: &Workload) -> Option<String> {
@@ -108,8 +117,7 @@ pub(super) async fn follow(
     }
     let is_stopped = plan.status.phase == JobPhase::Suspended && holds_nothing(observed);
     let (workload, is_suspended) = (kueue.workload_of(job), job.spec.suspend == Some(true));
-    let workloads: Api<Workload> =
-        Api::namespaced(context.client.clone(), &job.namespace().unwrap_or_default());
+    let workloads = workloads(context, job);
     match workload {
         Some(workload) if workload.metadata.deletion_timestamp.is_some() => Ok(()),
         // A job that its user suspends is in no queue.
@@ -139,6 +147,23 @@ pub(super) async fn follow(
             }
         }
     }
+}
+
+/// Returns whether the API server has no Workload of a job.
+async fn is_absent(context: &Context, job: &IpuJob) -> bool {
+    let of_job = format!("metadata.name={}", workload_name(job));
+    let found = workloads(context, job)
+        .list_metadata(&ListParams::default().fields(&of_job))
+        .await;
+    match found {
+        Ok(found) => found.items.is_empty(),
+        // The CRD is gone.
+        Err(error) => is_status(&error, 404),
+    }
+}
+
+fn workloads(context: &Context, job: &IpuJob) -> Api<Workload> {
+    Api::namespaced(context.client.clone(), &job.namespace().unwrap_or_default())
 }
 
 /// Returns the objects of Kueue and the queue of a job that is in one.
@@ -188,25 +213,24 @@ async fn write_status(
     Ok(())
 }
 
-/// Makes the Workload request what the job does. Its Pods and its queue are fixed: a job that changes them is
-/// stopped, and queued again.
+/// Makes the Workload request what the job does. Its Pods and its queue are fixed: a job that has changed
+/// them is held, and queued again once it is stopped.
 async fn write_spec(
     workloads: &Api<Workload>,
     workload: &Workload,
     wanted: Workload,
     is_stopped: bool,
 ) -> Result<(), ReconcileError> {
-    let is_same = workload.spec.queue_name == wanted.spec.queue_name
-        && is_equivalent(&workload.spec.pod_sets, &wanted.spec.pod_sets);
-    let patch = if !is_same && is_stopped {
-        return delete(workloads, workload).await;
-    } else if !is_same && workload.spec.active != Some(false) {
-        json!({"spec": {"active": false}})
-    } else if workload.spec.priority != wanted.spec.priority {
-        json!({"spec": {"priority": wanted.spec.priority}})
-    } else {
+    if !is_of(workload, &wanted) {
+        return match is_stopped {
+            true => delete(workloads, workload).await,
+            false => Ok(()),
+        };
+    }
+    if workload.spec.priority == wanted.spec.priority {
         return Ok(());
-    };
+    }
+    let patch = json!({"spec": {"priority": wanted.spec.priority}});
     workloads
         .patch(&workload.name_any(), &patch_params(), &Patch::Merge(patch))
         .await?;
@@ -316,6 +340,12 @@ fn pod_sets(job: &IpuJob, spec: &JobSpec) -> Vec<PodSet> {
         });
     }
     sets
+}
+
+/// Returns whether a Workload is in the wanted queue, with the wanted Pods.
+fn is_of(workload: &Workload, wanted: &Workload) -> bool {
+    workload.spec.queue_name == wanted.spec.queue_name
+        && is_equivalent(&workload.spec.pod_sets, &wanted.spec.pod_sets)
 }
 
 /// Returns whether Kueue would count the same for both. It changes templates, with defaults for example.

@@ -52,7 +52,7 @@ pub(super) async fn reconcile(job: Arc<StoredJob>, context: Arc<Context>) -> Res
         false => return context.add_finalizer(job).await.map(|()| Action::await_change()),
     }
     let before = recorded_status(job);
-    let hold = match queued_job::hold(&context, job, before.phase) {
+    let hold = match queued_job::hold(&context, job, before.phase).await {
         Ok(hold) => hold,
         Err(error) => return report_blocked(job, &before, error, &context).await,
     };
@@ -87,8 +87,13 @@ pub(super) async fn reconcile(job: Arc<StoredJob>, context: Arc<Context>) -> Res
         return Ok(Action::await_change());
     }
     let followed = queued_job::follow(&context, job, &spec, &plan, &observed).await;
-    if let Err(refusal @ ReconcileError::Refused { .. }) = &followed {
-        observed.hold = Some(format!("Kueue: {refusal}"));
+    match &followed {
+        Err(refusal @ ReconcileError::Refused { .. }) => observed.hold = Some(format!("Kueue: {refusal}")),
+        // As while Kueue's webhooks do not answer.
+        Err(error @ ReconcileError::Unavailable(_)) => {
+            observed.hold = observed.hold.map(|_| format!("Kueue: {error}"));
+        }
+        _ => {}
     }
     // The status is recorded even if an effect failed: it follows from the observation.
     let blocker = applied

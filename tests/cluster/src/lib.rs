@@ -48,7 +48,7 @@ pub use error::ClusterError;
 #[cfg(feature = "fake-nodes")]
 pub use fake_nodes::{ContainerEnd, FakeNodes, FakeOptions};
 pub use image::{Image, oci_archive};
-pub use kueue::{Charted, kueue_and_jobset};
+pub use kueue::{install_kueue, restart_pods};
 pub use mpi::mpi_image;
 pub use options::{Audit, ClusterLifetime, ClusterProfile, Durability, Options};
 pub use product_images::{

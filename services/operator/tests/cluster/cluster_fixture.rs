@@ -30,7 +30,7 @@ pub(crate) struct ClusterFixture {
     operator: Operator,
     operator_settings: Settings,
     proxy: Option<Proxy>,
-    proxy_settings: vipu_proxy::Settings,
+    proxy_address: SocketAddr,
     client: Client,
 }
 
@@ -60,10 +60,7 @@ impl ClusterFixture {
         operator_settings.host_network = Some(false);
         operator_settings.launcher_image = Some(crate::guide::IMAGE.into());
         change(&mut proxy_settings, &mut operator_settings);
-        let proxy = Proxy::start(proxy_settings.clone().check().unwrap())
-            .await
-            .unwrap();
-        proxy_settings.listen = Some(proxy.addr().into());
+        let proxy = Proxy::start(proxy_settings.check().unwrap()).await.unwrap();
         operator_settings.vipu_proxy_svc = Some(format!("http://{}", local_address(proxy.addr())));
         let operator_settings = operator_settings.or(settings(namespace));
         let operator = start(cluster, operator_settings.clone()).await;
@@ -78,8 +75,8 @@ impl ClusterFixture {
             namespace,
             operator,
             operator_settings,
+            proxy_address: proxy.addr(),
             proxy: Some(proxy),
-            proxy_settings,
             client: Client::try_from(config(cluster).await).unwrap(),
         })
     }
@@ -116,11 +113,16 @@ impl ClusterFixture {
         self.operator = start(self.cluster, self.operator_settings.clone()).await;
     }
 
-    /// Ends the proxy, and starts another on its address and its ledger.
-    pub(crate) async fn restart_proxy(&mut self) {
+    /// Like [`Self::crash_operator`], with changed settings.
+    pub(crate) async fn crash_operator_with(&mut self, change: impl FnOnce(&mut Settings)) {
+        change(&mut self.operator_settings);
+        self.crash_operator().await;
+    }
+
+    /// Ends the proxy, so that the test runs one of its own at the returned address.
+    pub(crate) async fn stop_proxy(&mut self) -> SocketAddr {
         self.proxy.take().unwrap().shutdown().await;
-        let settings = self.proxy_settings.clone().check().unwrap();
-        self.proxy = Some(Proxy::start(settings).await.unwrap());
+        self.proxy_address
     }
 
     /// Runs `kubectl` in the namespace.
@@ -255,7 +257,7 @@ impl ClusterFixture {
 
     /// Returns the address of the proxy.
     pub(crate) fn proxy(&self) -> SocketAddr {
-        self.proxy.as_ref().unwrap().addr()
+        self.proxy_address
     }
 
     /// Sends a `GET` request to the proxy.
@@ -278,7 +280,9 @@ impl ClusterFixture {
         })
         .await;
         self.operator.shutdown().await;
-        self.proxy.unwrap().shutdown().await;
+        if let Some(proxy) = self.proxy {
+            proxy.shutdown().await;
+        }
     }
 
     fn api(&self, group: &str, version: &str, kind: &str) -> Api<DynamicObject> {
@@ -319,7 +323,7 @@ impl ControllersFile {
         proxy.repair_interval = Some(1);
     }
 
-    fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.0.path().join("controllers.yaml")
     }
 }

@@ -5,7 +5,7 @@
 //! `IPU_OPERATOR_CRASH_JOBS=200 cargo test -p ipu-operator --test cluster crash -- --nocapture` is the soak.
 
 mod invariant_monitor;
-mod processes;
+pub(crate) mod processes;
 mod workload;
 
 use std::path::PathBuf;
@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 use ipu_test_cluster::{Cluster, ClusterProfile, ContainerEnd, FakeNodes, FakeOptions, private_with};
 use ipu_testkit::Random;
 use kube::Client;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 use crate::cluster_fixture::install_crd;
 use crate::support::{config, wait_until};
 use invariant_monitor::InvariantMonitor;
-use processes::{ChildProcess, Operator, Role};
+use processes::{ANY_PORT, ChildProcess, Operator, Role};
 use workload::JobClients;
 
 /// Default number of jobs: half a minute, in which every process is killed a few times.
@@ -106,15 +106,19 @@ async fn jobs_end_or_report_why_they_wait_while_all_processes_are_killed_at_rand
     let log = |of: &str| scratch.path().join(format!("{of}.log"));
     let simulator = ChildProcess::start(
         Role::Simulator,
+        ANY_PORT,
         &state.display().to_string(),
         None,
         log("controller"),
     )
     .await;
     let kubeconfig = cluster.kubeconfig();
+    let controllers = format!("{}:pod=a", simulator.address);
+    let settings = json!({"controllers": controllers, "store": "kubernetes", "namespace": "default"});
     let proxy = ChildProcess::start(
         Role::Proxy,
-        &format!("{}:pod=a", simulator.address),
+        ANY_PORT,
+        &settings.to_string(),
         Some(&kubeconfig),
         log("proxy"),
     )

@@ -2,46 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
+use std::time::Duration;
 
 use ipu_operator::Settings;
-use ipu_test_cluster::{Cluster, ClusterProfile, Tool, find_tools, kueue_and_jobset, shared_with};
+use ipu_test_cluster::{Cluster, ClusterProfile, Tool, find_tools, install_kueue, restart_pods, shared_with};
 use ipu_testkit::Random;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 use vipu_sim::Simulator;
 
 use crate::cluster_fixture::{ClusterFixture, ControllersFile, RUN_UNTIL_SIGTERM, simulator, worker_job};
+use crate::crash::processes::{ChildProcess, Role};
 use crate::ipupartitions::{Judge, template};
 use crate::support::{apply, wait_until};
 
 /// Number of jobs of the storm, unless `IPU_OPERATOR_STORM_JOBS` is set: two minutes.
 const JOBS: u32 = 40;
-
-/// Kueue manages the labelled namespaces only: the other tests share the node.
-const KUEUE: &str = "
-controllerManager:
-  manager:
-    image: {repository: docker.io/library/kueue, tag: test, pullPolicy: Never}
-    resources: {requests: {cpu: 10m, memory: 64Mi}}
-  readinessProbe: {initialDelaySeconds: 1, periodSeconds: 1}
-managerConfig:
-  controllerManagerConfigYaml: |
-    apiVersion: config.kueue.x-k8s.io/v1beta2
-    kind: Configuration
-    health: {healthProbeBindAddress: ':8081'}
-    metrics: {bindAddress: ':8443'}
-    webhook: {port: 9443}
-    leaderElection: {leaderElect: false}
-    managedJobsNamespaceSelector: {matchLabels: {queues: kueue}}
-    clientConnection: {qps: 300, burst: 500}
-    integrations: {frameworks: [batch/job, jobset.x-k8s.io/jobset]}
-";
-const JOBSET: &str = "
-image: {repository: docker.io/library/jobset, tag: test, pullPolicy: Never}
-controller:
-  leaderElection: {enable: false}
-  resources: {requests: {cpu: 10m, memory: 64Mi}}
-";
 
 /// Installs Kueue and JobSet once, with a check of the operator and IPUs on the node.
 async fn install(test: &str) -> Option<&'static Cluster> {
@@ -49,77 +25,12 @@ async fn install(test: &str) -> Option<&'static Cluster> {
     let tools = find_tools(test, &[&Tool::KUEUE[..], &Tool::HELM].concat())?;
     let cluster = shared_with(test, ClusterProfile::Node)?;
     let install = async || {
-        let folder = tempfile::tempdir().unwrap();
-        for (charted, values) in kueue_and_jobset(&tools).iter().zip([KUEUE, JOBSET]) {
-            cluster.load(&charted.image).unwrap();
-            let file = folder.path().join("values.yaml");
-            std::fs::write(&file, values).unwrap();
-            let (chart, file) = (charted.chart.display().to_string(), file.display().to_string());
-            let release = ["install", charted.name, &chart, "--namespace", charted.name];
-            let options = ["--create-namespace", "--values", &file];
-            cluster
-                .helm(Tool::Helm4, &[&release[..], &options].concat())
-                .unwrap();
-        }
-        for name in ["kueue", "jobset"] {
-            // The kubelet shows a running Pod a changed Secret after a minute, and a new Pod at once.
-            let certificate = ["-n", name, "get", "secrets", "-o", "jsonpath={.items[*].data}"];
-            wait_until("the program has made its certificate", async || {
-                cluster.kubectl(&certificate).unwrap().contains("tls.crt")
-            })
-            .await;
-            restart(cluster, name);
-        }
-        let nodes = cluster
-            .kubectl(&["get", "nodes", "-o", "jsonpath={.items[0].metadata.name}"])
-            .unwrap();
-        let capacity = r#"{"status": {"capacity": {"graphcore.ai/ipu": "1024"}}}"#;
-        let patch = [
-            "patch",
-            "node",
-            &nodes,
-            "--subresource=status",
-            "--type=merge",
-            "-p",
-            capacity,
-        ];
-        cluster.kubectl(&patch).unwrap();
-        cluster
-            .kubectl(&["label", "node", &nodes, "kueue-controller=one"])
-            .unwrap();
-        for object in [
-            kueue(
-                "AdmissionCheck",
-                "ipu-partition",
-                json!({"controllerName": "graphcore.ai/ipu-partition"}),
-            ),
-            kueue("ResourceFlavor", "ipu", json!({})),
-        ] {
-            wait_until("Kueue's webhooks answer", async || {
-                let file = folder.path().join("object.json");
-                std::fs::write(&file, object.to_string()).unwrap();
-                cluster.kubectl(&["apply", "-f", file.to_str().unwrap()]).is_ok()
-            })
-            .await;
-        }
+        install_kueue(cluster, &tools).unwrap();
+        let label = ["label", "nodes", "--all", "kueue-controller=one"];
+        cluster.kubectl(&label).unwrap();
     };
     INSTALLED.get_or_init(install).await;
     Some(cluster)
-}
-
-/// Ends the Pods of a namespace as a crash does, and waits for the next.
-fn restart(cluster: &Cluster, namespace: &str) {
-    let all = ["-n", namespace, "delete", "pods", "--all", "--force"];
-    cluster.kubectl(&all).unwrap();
-    let next = [
-        "-n",
-        namespace,
-        "rollout",
-        "status",
-        "deployment",
-        "--timeout=180s",
-    ];
-    cluster.kubectl(&next).unwrap();
 }
 
 fn kueue(kind: &str, name: &str, spec: Value) -> Value {
@@ -131,7 +42,9 @@ struct KueueFixture {
     fixture: ClusterFixture,
     _controller: Simulator,
     _controllers: ControllersFile,
-    _ledger: tempfile::TempDir,
+    /// Settings of the proxy.
+    settings: Value,
+    ledger: tempfile::TempDir,
     /// One test at a time: another restarts Kueue.
     _turn: MutexGuard<'static, ()>,
 }
@@ -157,9 +70,12 @@ async fn start(test: &str, namespace: &'static str, quota: u32) -> Option<KueueF
     let cluster = install(test).await?;
     let (controller, ledger) = (simulator("1x4").await, tempfile::tempdir().unwrap());
     let controllers = ControllersFile::new(&[(&controller, "kueue-controller=one")]);
+    let store = format!("file:{}", ledger.path().join("ledger.db").display());
+    let settings = json!({"controllers-file": controllers.path(), "store": store, "repair-interval": 1});
     let configure = |proxy: &mut vipu_proxy::Settings, operator: &mut Settings| {
-        controllers.configure(proxy);
-        proxy.store = Some(format!("file:{}", ledger.path().join("ledger.db").display()));
+        let listen = proxy.listen.take();
+        *proxy = serde_json::from_value(settings.clone()).unwrap();
+        proxy.listen = listen;
         operator.kueue = Some(true);
     };
     let fixture = ClusterFixture::start_with(test, namespace, configure).await?;
@@ -183,7 +99,8 @@ async fn start(test: &str, namespace: &'static str, quota: u32) -> Option<KueueF
         fixture,
         _controller: controller,
         _controllers: controllers,
-        _ledger: ledger,
+        settings,
+        ledger,
         _turn: turn,
     })
 }
@@ -292,7 +209,7 @@ async fn an_admitted_job_has_its_partition_and_one_that_can_have_none_says_why()
     fixture.apply(&job("large", 32, "true"));
     wait_until("the check says why", async || {
         let workload = fixture.workload("large").await;
-        is(&workload, "Evicted") && has_text(&workload, "TooLarge")
+        workload["spec"]["active"] == false && has_text(&workload, "TooLarge")
     })
     .await;
     fixture.apply(&job("odd", 3, "true"));
@@ -370,6 +287,15 @@ async fn an_ipujob_waits_for_its_quota_is_preempted_and_runs_again() {
     assert_eq!(fixture.workload("low").await, Value::Null);
     patch(false);
     fixture.wait_for_phase("low", "Running").await;
+    // A job that changes is queued again, even one that changes back meanwhile.
+    let scale = |instances: u32| {
+        let patch = json!({"spec": {"jobInstances": instances}}).to_string();
+        fixture.kubectl(&["patch", "ipujob", "low", "--type=merge", "-p", &patch]);
+    };
+    scale(2);
+    fixture.wait_for_phase("low", "Suspended").await;
+    scale(1);
+    fixture.wait_for_phase("low", "Running").await;
     // An administrator of Kueue stops it.
     let name = fixture.workload("low").await["metadata"]["name"].clone();
     let stop = r#"{"spec": {"active": false}}"#;
@@ -391,11 +317,64 @@ async fn an_ipujob_waits_for_its_quota_is_preempted_and_runs_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_storm_of_jobs_ends_with_nothing_stuck_while_kueue_operator_and_proxy_end() {
-    let test = "a_storm_of_jobs_ends_with_nothing_stuck_while_kueue_operator_and_proxy_end";
+async fn a_job_that_is_admitted_again_while_the_operator_is_away_gets_another_partition() {
+    let test = "a_job_that_is_admitted_again_while_the_operator_is_away_gets_another_partition";
+    let Some(mut fixture) = start(test, "again", 16).await else {
+        return;
+    };
+    let mut train = job("train", 4, RUN_UNTIL_SIGTERM);
+    train["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 5.into();
+    fixture.apply(&train);
+    let ready = [
+        "wait",
+        "job/train",
+        "--for=jsonpath={.status.ready}=1",
+        "--timeout=240s",
+    ];
+    fixture.kubectl(&ready);
+    let uid = ["get", "ipupartition", "train", "-o", "jsonpath={.metadata.uid}"];
+    let first = fixture.kubectl(&uid);
+    fixture
+        .crash_operator_with(|settings| settings.kueue = Some(false))
+        .await;
+    let stop = |policy: &str| {
+        let patch = json!({"spec": {"stopPolicy": policy}}).to_string();
+        let patch = [
+            "patch",
+            "clusterqueue",
+            fixture.namespace,
+            "--type=merge",
+            "-p",
+            &patch,
+        ];
+        fixture.cluster.kubectl(&patch).unwrap();
+    };
+    stop("HoldAndDrain");
+    wait_until("the quota is released", async || {
+        let workload = fixture.workload("train").await;
+        is(&workload, "Evicted") && !is(&workload, "QuotaReserved")
+    })
+    .await;
+    stop("None");
+    fixture.workload_is("train", "QuotaReserved").await;
+    fixture
+        .crash_operator_with(|settings| settings.kueue = Some(true))
+        .await;
+    fixture.workload_is("train", "Admitted").await;
+    assert_ne!(fixture.kubectl(&uid), first);
+    fixture.kubectl(&ready);
+    fixture.clear().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storm_of_jobs_ends_with_nothing_stuck_while_kueue_operator_and_proxy_are_killed() {
+    let test = "a_storm_of_jobs_ends_with_nothing_stuck_while_kueue_operator_and_proxy_are_killed";
     let Some(mut fixture) = start(test, "storm", 16).await else {
         return;
     };
+    let (address, log) = (fixture.stop_proxy().await, fixture.ledger.path().join("log"));
+    let settings = fixture.settings.to_string();
+    let proxy = ChildProcess::start(Role::Proxy, address, &settings, None, log).await;
     let (mut random, mut judge) = (Random::new(7), Judge::default());
     let mut owners: BTreeMap<String, &str> = BTreeMap::new();
     let jobs = std::env::var("IPU_OPERATOR_STORM_JOBS").map_or(JOBS, |text| text.parse().unwrap());
@@ -412,7 +391,7 @@ async fn a_storm_of_jobs_ends_with_nothing_stuck_while_kueue_operator_and_proxy_
         }
         match random.below(20) {
             0 => {
-                restart(fixture.cluster, "kueue");
+                restart_pods(fixture.cluster, "kueue").unwrap();
                 // Its webhooks refuse Jobs meanwhile.
                 wait_until("Kueue's webhooks answer", async || {
                     fixture.create_dry(&job("probe", 1, "true"))
@@ -420,7 +399,11 @@ async fn a_storm_of_jobs_ends_with_nothing_stuck_while_kueue_operator_and_proxy_
                 .await;
             }
             1 | 2 => fixture.crash_operator().await,
-            3 => fixture.restart_proxy().await,
+            3 => {
+                proxy
+                    .crash(Duration::from_millis(u64::from(random.below(1_500))))
+                    .await
+            }
             _ => {}
         }
         judge.look(&fixture).await;

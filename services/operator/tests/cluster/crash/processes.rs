@@ -1,6 +1,6 @@
 //! Processes that are killed and restarted at the same address.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -13,16 +13,18 @@ use tokio::sync::Mutex;
 /// Environment variable that makes this test program a child process: role, address and argument.
 const CHILD_VARIABLE: &str = "IPU_OPERATOR_CRASH_COPY";
 const TOPOLOGY: &str = "pod16";
+/// A free port of this host.
+pub(super) const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// Role of a child process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(crate) enum Role {
     Simulator,
     Proxy,
 }
 
 /// Child process of this program that runs the proxy or the simulator.
-pub(super) struct ChildProcess {
+pub(crate) struct ChildProcess {
     pub(super) address: SocketAddr,
     role: Role,
     argument: String,
@@ -38,10 +40,16 @@ impl std::fmt::Debug for ChildProcess {
 }
 
 impl ChildProcess {
-    /// Starts the process; its log is appended to the file `log`.
-    pub(super) async fn start(role: Role, argument: &str, kubeconfig: Option<&Path>, log: PathBuf) -> Self {
-        let any_port = "127.0.0.1:0".parse().unwrap();
-        let (child, address) = spawn(role, any_port, argument, kubeconfig, &log).await;
+    /// Starts the process at an address; its log is appended to the file `log`. The argument of a simulator
+    /// is its file, that of a proxy the settings as JSON.
+    pub(crate) async fn start(
+        role: Role,
+        address: SocketAddr,
+        argument: &str,
+        kubeconfig: Option<&Path>,
+        log: PathBuf,
+    ) -> Self {
+        let (child, address) = spawn(role, address, argument, kubeconfig, &log).await;
         Self {
             address,
             role,
@@ -53,7 +61,7 @@ impl ChildProcess {
     }
 
     /// Kills the process and restarts it after `downtime`.
-    pub(super) async fn crash(&self, downtime: Duration) {
+    pub(crate) async fn crash(&self, downtime: Duration) {
         let mut child = self.child.lock().await;
         child.kill().await.unwrap();
         tokio::time::sleep(downtime).await;
@@ -121,7 +129,8 @@ async fn a_child_process_responds() {
     let Ok(argument) = std::env::var(CHILD_VARIABLE) else {
         let scratch = tempfile::tempdir().unwrap();
         let state = scratch.path().join("pod.json").display().to_string();
-        let simulator = ChildProcess::start(Role::Simulator, &state, None, scratch.path().join("log")).await;
+        let log = scratch.path().join("log");
+        let simulator = ChildProcess::start(Role::Simulator, ANY_PORT, &state, None, log).await;
         simulator.crash(Duration::ZERO).await;
         assert!(simulator.partitions().await.unwrap().is_empty());
         return;
@@ -143,11 +152,8 @@ async fn a_child_process_responds() {
         println!("serves at {}", simulator.addr());
         std::future::pending::<()>().await;
     }
-    let mut settings = vipu_proxy::Settings::default();
+    let mut settings: vipu_proxy::Settings = serde_json::from_str(argument).unwrap();
     settings.listen = Some(address.into());
-    settings.controllers = Some(argument.to_owned());
-    settings.store = Some("kubernetes".into());
-    settings.namespace = Some("default".into());
     settings.auth = Some(vipu_proxy::Auth::None);
     let proxy = vipu_proxy::Proxy::start(settings.check().unwrap()).await.unwrap();
     println!("serves at {}", proxy.addr());
