@@ -4,6 +4,7 @@ mod cert_manager;
 mod defects;
 mod edits;
 mod installation;
+mod kueue;
 mod ledger;
 mod lifecycle;
 mod manifests;

@@ -92,6 +92,20 @@ impl<C: std::ops::Deref<Target = Cluster>> Product<C> {
         }
     }
 
+    /// Applies objects.
+    pub(crate) fn apply_text(&self, text: &str) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("objects.yaml");
+        std::fs::write(&file, text).unwrap();
+        self.kubectl(&["apply", "-f", &file.display().to_string()]);
+    }
+
+    /// Returns the partitions of the controller of `deploy/simulator`.
+    pub(crate) fn controller_partitions(&self) -> String {
+        let path = "/api/v1/namespaces/vipu/services/http:vipu-server:8090/proxy/v1/partitions";
+        self.kubectl(&["get", "--raw", path])
+    }
+
     /// Returns the entries and cordons of the ledger.
     pub(crate) fn ledger(&self) -> String {
         let tracker = ["get", "configmap", "ipu-partitions-tracker", "-o", "json"];

@@ -49,12 +49,6 @@ impl RunningJob {
         self.product.ledger()
     }
 
-    /// Returns the partitions of the controller.
-    pub(crate) fn controller_partitions(&self) -> String {
-        let path = "/api/v1/namespaces/vipu/services/http:vipu-server:8090/proxy/v1/partitions";
-        self.product.kubectl(&["get", "--raw", path])
-    }
-
     pub(crate) fn scale_to(&self, replicas: &str) {
         self.in_jobs(&["scale", "ipujob/inference", "--replicas", replicas]);
         wait_until("the job is scaled", || {

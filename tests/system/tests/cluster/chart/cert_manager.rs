@@ -70,7 +70,7 @@ fn cert_manager_issues_and_renews_the_certificate_of_the_webhooks() {
     let mut product = prepared_privately(name).unwrap();
     assert!(product.has_curl(name));
     product.cluster.start_cert_manager().unwrap();
-    product.apply(CLUSTER_ISSUER);
+    product.apply_text(CLUSTER_ISSUER);
     product.kubectl(&["create", "namespace", NAMESPACE]);
 
     for (release, options) in [("gc", &[][..]), ("ipu-operator", &ISSUER_REF[..])] {
@@ -323,14 +323,5 @@ impl<'a> Certified<'a> {
         let timeout = "jsonpath={.webhooks[0].timeoutSeconds}";
         assert_eq!(product.kubectl(&["get", &configuration, "-o", timeout]), "7");
         self.assert_trusted();
-    }
-}
-
-impl Product<Box<Cluster>> {
-    fn apply(&self, manifest: &str) {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("manifest.yaml");
-        std::fs::write(&file, manifest).unwrap();
-        self.kubectl(&["apply", "-f", &file.display().to_string()]);
     }
 }

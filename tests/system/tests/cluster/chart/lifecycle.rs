@@ -230,7 +230,10 @@ impl RunningJob {
                     "{partition}: {}",
                     self.ledger()
                 );
-                assert!(self.controller_partitions().contains(partition), "{partition}");
+                assert!(
+                    self.product.controller_partitions().contains(partition),
+                    "{partition}"
+                );
             }
         }
     }

@@ -62,9 +62,9 @@ impl RunningJob {
         }
         assert!(self.workers().contains(&self.worker), "the worker keeps running");
         assert!(
-            self.controller_partitions().contains(&self.partition),
+            self.product.controller_partitions().contains(&self.partition),
             "{}",
-            self.controller_partitions()
+            self.product.controller_partitions()
         );
     }
 
@@ -83,7 +83,7 @@ impl RunningJob {
             if workers.is_empty() { Ok(()) } else { Err(workers) }
         });
         wait_until("V-IPU has no partition of the job", || {
-            let partitions = self.controller_partitions();
+            let partitions = self.product.controller_partitions();
             if partitions.contains("p-inference") {
                 Err(partitions)
             } else {

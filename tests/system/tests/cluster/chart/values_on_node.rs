@@ -171,13 +171,6 @@ impl Product<Box<Cluster>> {
         }
         self.helm(helm, &[&arguments[..], &["--wait", "--timeout", "300s"]].concat());
     }
-
-    fn apply_text(&self, text: &str) {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("objects.yaml");
-        fs::write(&file, text).unwrap();
-        self.kubectl(&["apply", "-f", &file.display().to_string()]);
-    }
 }
 
 /// Returns the files of the value sets, sorted.
