@@ -9,6 +9,7 @@ use ipu_core::placement::{PlacementPolicy, PlacementRequest};
 use proptest::strategy::{BoxedStrategy, Strategy};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
+use crate::random::number;
 use crate::reference_inventory::ReferenceInventory;
 use crate::strategies::{PlacementCase, placement_cases};
 
@@ -343,15 +344,6 @@ fn short_name(name: &str) -> &str {
     let path = name.split('<').next().unwrap_or(name);
     let start = path.rfind("::").map_or(0, |at| at + 2);
     &name[start..]
-}
-
-/// Returns a number from the environment.
-fn number(variable: &str) -> Option<u64> {
-    let text = std::env::var(variable).ok()?;
-    match text.parse() {
-        Ok(number) => Some(number),
-        Err(_) => panic!("{variable}={text}: must be a whole number"),
-    }
 }
 
 #[cfg(test)]

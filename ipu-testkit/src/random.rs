@@ -51,6 +51,19 @@ impl Random {
     }
 }
 
+/// Returns a number from the environment, such as a seed.
+///
+/// # Panics
+///
+/// If `variable` is set and not a number.
+pub(crate) fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    match text.parse() {
+        Ok(number) => Some(number),
+        Err(_) => panic!("{variable}={text}: must be a whole number"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
