@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// Time limit of a case: far more than any case needs, and a hang still ends in a report.
-const CASE_TIMEOUT: Duration = Duration::from_secs(120);
+pub(crate) const CASE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Report of a conformance suite.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,6 +104,21 @@ pub(crate) enum CaseError {
     Unsupported(String),
 }
 
+#[cfg(feature = "simulator")]
+impl CaseError {
+    /// Adds to a broken rule the steps that led to it.
+    pub(crate) fn after(self, steps: &str) -> Self {
+        match self {
+            Self::Broken {
+                rule,
+                expected,
+                actual,
+            } => broken(&rule, expected, format_args!("{actual}\n  after:    {steps}")),
+            Self::Unsupported(reason) => Self::Unsupported(reason),
+        }
+    }
+}
+
 /// Result of a case.
 pub(crate) type CaseOutcome = Result<(), CaseError>;
 
@@ -162,6 +177,16 @@ impl Runner {
         case: &'static str,
         work: impl Future<Output = CaseOutcome> + Send + 'static,
     ) {
+        self.run_within(CASE_TIMEOUT, case, work).await;
+    }
+
+    /// Like [`run`](Self::run), for a case with another time limit.
+    pub(crate) async fn run_within(
+        &mut self,
+        limit: Duration,
+        case: &'static str,
+        work: impl Future<Output = CaseOutcome> + Send + 'static,
+    ) {
         let mut task = tokio::spawn(work);
         let joined = async {
             match (&mut task).await {
@@ -169,18 +194,12 @@ impl Runner {
                 Err(error) => Err(panicked(&panic_message_of(error))),
             }
         };
-        self.run_with_limit(case, joined).await;
+        let outcome = tokio::time::timeout(limit, joined).await.unwrap_or_else(|_| {
+            let actual = format!("still running after {limit:?}");
+            Err(broken("every call returns", "a result", actual))
+        });
         // Only a hanging task is still running here.
         task.abort();
-    }
-
-    async fn run_with_limit(&mut self, case: &'static str, work: impl Future<Output = CaseOutcome>) {
-        let outcome = tokio::time::timeout(CASE_TIMEOUT, work)
-            .await
-            .unwrap_or_else(|_| {
-                let actual = format!("still running after {CASE_TIMEOUT:?}");
-                Err(broken("every call returns", "a result", actual))
-            });
         match outcome {
             Ok(()) => self.report.ran.push(case),
             Err(CaseError::Unsupported(reason)) => self.report.skipped.push(SkippedCase { case, reason }),

@@ -1,4 +1,4 @@
-//! Test kit for custom placement policies, allocator stores and controller transports.
+//! Test kit for custom placement policies, allocator stores, controller transports and schedulers.
 //!
 //! The tests of this workspace use the same tools. Each check is one call in a test. It panics with the
 //! broken rule and, where there is one, the smallest failing case. The checks, in the order in which a system
@@ -13,6 +13,8 @@
 //! 4. `transport_suite` tests a transport with a simulated controller at its other end, and
 //!    [`controller_suite`] any other [`VipuController`](ipu_vipu_client::VipuController): with concurrent
 //!    calls, callers that crash, and lost, repeated and late replies.
+//! 5. `scheduler_suite` tests a whole scheduler: while it submits and ends jobs, it kills the scheduler and
+//!    breaks calls, and it judges by the state of a simulated controller.
 //!
 //! [`strategies`] contains the `proptest` strategies of these checks.
 //!
@@ -20,7 +22,7 @@
 //!
 //! # Features
 //!
-//! - `simulator`: `transport_suite`, which brings in `vipu-sim`.
+//! - `simulator`: `transport_suite` and `scheduler_suite`, which bring in `vipu-sim`.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod conformance;
@@ -30,6 +32,8 @@ mod liveness_suite;
 mod policy;
 mod random;
 mod reference_inventory;
+#[cfg(feature = "simulator")]
+mod scheduler_suite;
 mod score;
 mod store_suite;
 pub mod strategies;
@@ -46,6 +50,10 @@ pub use liveness_suite::{LivenessBench, liveness_suite, try_liveness_suite};
 pub use policy::{PolicyCheck, PolicyFailure, PolicyProperty, PolicyReport, check_policy, check_policy_with};
 pub use random::Random;
 pub use reference_inventory::ReferenceInventory;
+#[cfg(feature = "simulator")]
+pub use scheduler_suite::{
+    RunningProcess, SchedulerUnderTest, SubmittedJob, scheduler_suite, try_scheduler_suite,
+};
 pub use score::{
     CauseStats, Comparison, Fragmentation, JobClass, JobOutcome, Replay, Score, ScoreOptions, SkipReason,
     SwfError, SwfOptions, SyntheticOptions, Trace, TraceJob, WaitReason, WaitStats, replay_trace,

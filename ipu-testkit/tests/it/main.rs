@@ -3,5 +3,7 @@
 
 mod controller;
 mod policy;
+#[cfg(feature = "simulator")]
+mod schedulers;
 mod score;
 mod stores;
