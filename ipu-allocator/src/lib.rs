@@ -1,5 +1,5 @@
 //! The crash-safe allocator of IPU partitions: one task owns the state, makes it durable, and calls the V-IPU
-//! controllers. The decisions are pure and live in `ipu-core`.
+//! controllers.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -49,13 +49,16 @@
 //! [`Allocator::start`] returns a cheap handle. [`Allocator::ensure`] requests a partition and waits for it,
 //! [`Allocator::release`] releases it, [`Allocator::view`] returns the published state for every other
 //! question, and [`Allocator::changes`] publishes every durable change. A [`Liveness`] in the options reports
-//! which owners are alive, so that partitions of dead ones are released.
+//! which owners are alive, so that partitions of dead ones are released. The decisions are pure functions in
+//! [`ipu_core::allocator`].
+//!
+//! The [`guide`] writes a scheduler with its own policy, store and transport step by step.
 //!
 //! # Features
 //!
 //! - `sqlite` (default): [`SqliteStore`], the record in one file.
 //! - `process` (default): the module `process`, identity and liveness of processes of this host, on Linux.
-//! - `wasm`: [`WasmPolicy`], a placement policy in a WebAssembly module.
+//! - `wasm`: `WasmPolicy`, a placement policy in a WebAssembly module.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod allocator;
@@ -64,6 +67,8 @@ mod comparison;
 mod engine;
 mod error;
 mod guarded_policy;
+#[cfg(all(doc, not(doctest)))]
+pub mod guide;
 mod lease;
 mod listings;
 mod liveness;

@@ -63,11 +63,10 @@ fn refresh(text: &str, read: impl Fn(&str) -> Result<String>) -> Result<String> 
     Ok(fresh)
 }
 
-/// Returns the language of a code block with the content of a file. Rust examples are not compiled by the
-/// book.
+/// Returns the language of a code block with the content of a file.
 fn language_of(name: &str) -> &str {
     match name.rsplit_once('.') {
-        Some((_, "rs")) => "rust,ignore",
+        Some((_, "rs")) => "rust",
         Some((_, extension)) => extension,
         None => "dockerfile",
     }

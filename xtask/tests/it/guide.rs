@@ -2,8 +2,10 @@
 //! workspace, compiles and passes its own tests.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
+
+use crate::tidy::{read, root};
 
 #[test]
 fn a_crate_written_from_the_guide_alone_compiles_and_proves_its_parts() {
@@ -51,16 +53,45 @@ fn a_crate_written_from_the_guide_alone_compiles_and_proves_its_parts() {
     fs::remove_dir_all(parent).unwrap();
 }
 
+/// In the documentation of the crate, other definitions of links replace those of the pages.
+#[test]
+fn the_links_of_the_guide_lead_to_the_same_pages_from_the_documentation_of_the_crate() {
+    let module = read(&root().join("ipu-allocator/src/guide.rs"));
+    let modules = module.lines().find(|line| line.starts_with("pages!(")).unwrap();
+    for page in pages() {
+        let (name, text) = (page.file_stem().unwrap().to_str().unwrap(), read(&page));
+        assert!(modules.contains(name), "{name} is not in guide.rs");
+        assert!(!text.contains(".md)"), "{name}: use definitions of links");
+        for definition in text.lines().filter(|line| line.starts_with('[')) {
+            let Some((label, address)) = definition.split_once("]: ") else {
+                continue;
+            };
+            let address = match address.strip_prefix("../") {
+                Some(page) => format!("https://github.com/ipu-sdk/ipu-sdk/blob/main/docs/{page}"),
+                None => format!("crate::guide::{}", address.replacen(".md", "", 1)),
+            };
+            let expected = format!("/// {label}]: {address}\n");
+            assert!(module.contains(&expected), "{name}: guide.rs lacks {expected}");
+        }
+    }
+}
+
+/// The pages of the guide.
+pub(crate) fn pages() -> Vec<PathBuf> {
+    let pages = fs::read_dir(root().join("docs/embed")).unwrap();
+    pages.map(|page| page.unwrap().path()).collect()
+}
+
 /// The blocks of the pages that say which file they are.
 fn files_of_the_guide() -> Vec<(String, String)> {
     let mut files = Vec::new();
-    for page in fs::read_dir(root().join("docs/embed")).unwrap() {
-        let text = read(&page.unwrap().path());
+    for page in pages() {
+        let text = read(&page);
         let mut lines = text.lines();
         while let Some(line) = lines.next() {
             let Some((_, name)) = line
                 .strip_prefix("```")
-                .and_then(|fence| fence.split_once("file="))
+                .and_then(|fence| fence.split_once("file:"))
             else {
                 continue;
             };
@@ -75,12 +106,4 @@ fn files_of_the_guide() -> Vec<(String, String)> {
 fn target() -> PathBuf {
     let exe = std::env::current_exe().unwrap();
     exe.ancestors().nth(3).unwrap().to_owned()
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
-}
-
-fn read(path: &Path) -> String {
-    fs::read_to_string(path).unwrap()
 }
