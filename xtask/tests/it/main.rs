@@ -7,4 +7,5 @@ mod language;
 mod layers;
 mod modules;
 mod monitoring;
+mod names;
 mod tidy;
