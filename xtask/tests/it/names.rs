@@ -1,6 +1,7 @@
 //! Names of items in the prose exist in the public API of the crates.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use syn::visit::{self, Visit};
 use syn::{ImplItem, Item, TraitItem, Type, Visibility};
@@ -33,9 +34,10 @@ const OTHER_NAMES: [&str; 7] = [
 struct Api(BTreeMap<String, BTreeSet<String>>);
 
 impl Api {
-    fn read() -> Self {
+    /// Reads the sources of the crates in a folder.
+    fn read(folder: &Path) -> Self {
         let mut api = Self::default();
-        for path in sources() {
+        for path in sources().into_iter().filter(|path| path.starts_with(folder)) {
             if let Some((library, _)) = path.to_str().unwrap().split_once("/src/") {
                 api.add("", library.rsplit('/').next().unwrap().replace('-', "_"));
                 api.visit_file(&syn::parse_file(&read(&path)).unwrap());
@@ -105,14 +107,14 @@ impl<'ast> Visit<'ast> for Api {
             Item::Impl(item) => {
                 for part in &item.items {
                     if let (ImplItem::Fn(part), Type::Path(owner)) = (part, &*item.self_ty)
-                        && (item.trait_.is_some() || is_public(&part.vis))
+                        && is_public(&part.vis)
                     {
                         self.add(&owner.path.segments.last().unwrap().ident, &part.sig.ident);
                     }
                 }
             }
             // The variants of an enum that a macro makes end with commas.
-            Item::Macro(item) => {
+            Item::Macro(item) if item.ident.is_none() => {
                 let tokens = item.mac.tokens.to_string();
                 let names = tokens
                     .split(',')
@@ -137,7 +139,7 @@ fn spans(text: &str) -> impl Iterator<Item = &str> {
 
 #[test]
 fn items_that_the_prose_names_exist() {
-    let api = Api::read();
+    let api = Api::read(&root());
     let readmes = crate::layers::folders()
         .into_iter()
         .map(|folder| folder.join("README.md"));
@@ -153,6 +155,54 @@ fn items_that_the_prose_names_exist() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
+/// Returns the number of examples in the documentation of a crate that the compiler checks.
+fn examples(folder: &Path) -> usize {
+    let sources = sources()
+        .into_iter()
+        .filter(|path| path.starts_with(folder.join("src")));
+    let texts = sources
+        .chain([folder.join("README.md")])
+        .filter(|path| path.exists());
+    let text: String = texts.map(|path| read(&path)).collect();
+    let prose = text.lines().map(|line| line.trim_start_matches(['/', '!', ' ']));
+    // Every second fence ends a block.
+    let fences = prose.filter_map(|line| line.strip_prefix("```")).step_by(2);
+    fences
+        .filter(|kind| ["", "no_run", "rust", "rust,no_run"].contains(kind))
+        .count()
+}
+
+#[test]
+fn the_sizes_of_the_crates_in_the_guide_are_off_by_a_tenth_at_most() {
+    let page = read(&root().join("docs/embed/overview.md"));
+    let mut stale = Vec::new();
+    for library in [
+        "core",
+        "vipu-client",
+        "allocator",
+        "proxy-client",
+        "k8s",
+        "slurm",
+        "testkit",
+    ] {
+        let library = format!("ipu-{library}");
+        let folder = root().join(&library);
+        let counted: usize = Api::read(&folder).0.values().map(BTreeSet::len).sum();
+        let counted = [counted, examples(&folder)];
+        let mark = format!("| `{library}` | ");
+        let row = page.lines().find_map(|line| line.strip_prefix(&mark)).unwrap();
+        let figures = row.split(" | ").map(|cell| cell.parse::<usize>().unwrap());
+        if counted
+            .iter()
+            .zip(figures)
+            .any(|(now, figure)| now.abs_diff(figure) * 10 > *now)
+        {
+            stale.push(format!("{mark}{} | {} |", counted[0], counted[1]));
+        }
+    }
+    assert!(stale.is_empty(), "{}", stale.join("\n"));
+}
+
 #[test]
 fn a_planted_stale_name_is_found() {
     let mut api = Api::default();
@@ -160,14 +210,12 @@ fn a_planted_stale_name_is_found() {
         pub enum Mode { Delegated }
         pub struct Options { pub mode: Mode, secret: u8 }
         impl Options { pub fn start(self) {} }
-        impl Default for Options { fn default() -> Self {} }
         enum Hidden { Secret }
         pub trait Store { fn open(&self); }
         codes! { /// Waits.
             TooLarge, }";
     api.visit_file(&syn::parse_str(source).unwrap());
-    let good =
-        "`Options::mode` `Options::start::<Gone>()` `Options::default` `Mode::Delegated` `Delegated` `TooLarge`
+    let good = "`Options::mode` `Options::start::<Gone>()` `Mode::Delegated` `Delegated` `TooLarge`
         `placement::place(view)` `place()` `Store::open` `check` `pod64` `--wait` `Cargo.toml` `IPU_CASES=1`
         Gone
 ```text
