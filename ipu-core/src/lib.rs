@@ -1,5 +1,5 @@
 //! Placement, job life cycle and allocation of Graphcore IPUs, as pure functions: none reads a clock, calls a
-//! controller, or depends on a scheduler. Adapters observe, call these functions, and apply the results.
+//! controller, or depends on a scheduler.
 //!
 //! ```
 //! use ipu_core::hardware::{Inventory, Topology};
@@ -21,6 +21,10 @@
 //! | `job` | given a job and its observed state, what is done next? |
 //! | `allocator` | which requests start, which wait, and for what? |
 //! | [`render`] | how do the processes of a job find their IPUs? |
+//!
+//! Adapters observe, call these functions, and apply the results. The guide of `ipu-allocator` writes [a
+//! placement policy](https://docs.rs/ipu-allocator/latest/ipu_allocator/guide/policy/) and [a
+//! scheduler](https://docs.rs/ipu-allocator/latest/ipu_allocator/guide/scheduler/) step by step.
 //!
 //! Ids, units and the [`Reason`] of every decision are used by all modules and lie here.
 //!

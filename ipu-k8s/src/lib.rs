@@ -1,5 +1,30 @@
 //! IPUJobs and IPUPartitions on Kubernetes.
 //!
+//! ```
+//! # #[cfg(feature = "crd")]
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use ipu_core::job::Limits;
+//! use ipu_k8s::crd::{Document, read_manifests};
+//!
+//! let text = "
+//! apiVersion: graphcore.ai/v1alpha1
+//! kind: IPUJob
+//! metadata: {name: mnist, uid: u1}
+//! spec:
+//!   ipusPerJobInstance: '3'
+//!   workers: {template: {spec: {containers: [{name: main}]}}}
+//! ";
+//! let documents = read_manifests(text, &[])?;
+//! let [Document::IpuJob(manifest)] = &documents[..] else { panic!("the text has one IPUJob") };
+//! let violations = manifest.parse(&Limits::default()).unwrap_err();
+//! let rule = "spec.ipusPerJobInstance = \"3\": must be a power of two from 1 to 64; use 2 or 4";
+//! assert_eq!(violations[0].to_string(), rule);
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "crd"))]
+//! # fn main() {}
+//! ```
+//!
 //! # Features
 //!
 //! - `crd` (default): the custom resources `IPUJob` and `IPUPartition` and their CRDs, reading IPUJobs from

@@ -1,5 +1,38 @@
 //! The partition API of `vipu-proxy`: its documents as types, and a client.
 //!
+//! ```
+//! # #[cfg(not(feature = "client"))]
+//! # fn main() {}
+//! # #[cfg(feature = "client")]
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let mut settings = vipu_proxy::Settings::default();
+//! # settings.sim = Some("pod16".into());
+//! # let any_port = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+//! # (settings.listen, settings.sim_listen) = (Some(any_port.into()), Some(any_port));
+//! # let server = vipu_proxy::Proxy::start(settings.check()?).await?;
+//! # let address = format!("http://{}", server.addr());
+//! use std::time::Duration;
+//!
+//! use ipu_core::PartitionId;
+//! use ipu_proxy_client::{ClientOptions, DeletePartition, HoldState, OwnerDocument, ProxyClient, PutPartition};
+//!
+//! // The address of a proxy, such as http://vipu-proxy:8080.
+//! let proxy = ProxyClient::new(&address, ClientOptions::default())?;
+//!
+//! let id = PartitionId::new("training")?;
+//! let request = PutPartition::new(OwnerDocument::new("IPUJob", "default", "mnist", "1"), 4);
+//! let hour = Duration::from_secs(3600);
+//! let partition = proxy
+//!     .ensure_active(&id, &request, hour, &mut |pending| println!("{:?}", pending.reason))
+//!     .await?;
+//! assert_eq!(partition.state, HoldState::Active);
+//!
+//! proxy.wait_released(&id, &DeletePartition::default(), hour, &mut |_| ()).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! [`PutPartition`] requests a partition and [`PartitionDocument`] describes its state. The proxy uses the
 //! same types, so that both sides agree on every name. Requests are parsed strictly: an unknown field is an
 //! error. Responses are parsed leniently, because a newer proxy may add fields. Errors are
@@ -9,31 +42,6 @@
 //! or after the time that the proxy requests. Other requests are retried only if the proxy certainly did not
 //! execute them. An error carries the problem of the proxy, and reports whether the request may have been
 //! executed.
-//!
-//! ```no_run
-//! # #[cfg(feature = "client")]
-//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-//! use std::time::Duration;
-//!
-//! use ipu_core::PartitionId;
-//! use ipu_proxy_client::{ClientOptions, DeletePartition, OwnerDocument, ProxyClient, PutPartition, Token};
-//!
-//! let mut options = ClientOptions::default();
-//! options.token = Some(Token::File("/var/run/secrets/tokens/vipu-proxy".into()));
-//! let proxy = ProxyClient::new("http://vipu-proxy:8080", options)?;
-//!
-//! let id = PartitionId::new("training")?;
-//! let request = PutPartition::new(OwnerDocument::new("IPUJob", "default", "mnist", "1"), 4);
-//! let hour = Duration::from_secs(3600);
-//! let partition = proxy
-//!     .ensure_active(&id, &request, hour, &mut |pending| println!("{:?}", pending.reason))
-//!     .await?;
-//! println!("{:?}", partition.env);
-//!
-//! proxy.wait_released(&id, &DeletePartition::default(), hour, &mut |_| ()).await?;
-//! # Ok(())
-//! # }
-//! ```
 //!
 //! # Features
 //!

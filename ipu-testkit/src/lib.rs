@@ -1,5 +1,17 @@
 //! Test kit for custom placement policies, allocator stores, controller transports and schedulers.
 //!
+//! ```
+//! use ipu_core::hardware::Topology;
+//! use ipu_core::placement::BestFit;
+//! use ipu_testkit::{SyntheticOptions, Trace, check_policy, score_policy};
+//!
+//! println!("{}", check_policy::<BestFit>());
+//!
+//! let trace = Trace::synthetic(&SyntheticOptions::mixed(1, 200, 256));
+//! let score = score_policy::<BestFit>(&trace, &Topology::pod256());
+//! assert_eq!((score.ran, score.stranded), (200, 0), "{score}");
+//! ```
+//!
 //! The tests of this workspace use the same tools. Each check is one call in a test. It panics with the
 //! broken rule and, where there is one, the smallest failing case. The checks, in the order in which a system
 //! is built:
@@ -18,7 +30,8 @@
 //!
 //! [`strategies`] contains the `proptest` strategies of these checks.
 //!
-//! Add it as a development dependency and call it from `tests/`.
+//! Add it as a development dependency and call it from `tests/`, as [the
+//! guide](https://docs.rs/ipu-allocator/latest/ipu_allocator/guide/proof/) does.
 //!
 //! # Features
 //!

@@ -1,5 +1,36 @@
 //! Client of the Graphcore V-IPU controller's user API.
 //!
+//! ```
+//! # #[cfg(not(feature = "grpc"))]
+//! # fn main() {}
+//! # #[cfg(feature = "grpc")]
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use ipu_core::hardware::{PartitionSpec, PartitionState, Topology};
+//! use ipu_core::{IpuCount, PartitionId};
+//! use ipu_vipu_client::{ConnectOptions, CreatePartition, GrpcController, VipuController as _};
+//! use tokio::time::{Duration, sleep};
+//! use vipu_sim::Simulator;
+//!
+//! // A simulated controller; yours has an address such as pod001:8090.
+//! let simulator = Simulator::builder(Topology::pod16()).start().await?;
+//! let controller = GrpcController::connect(&simulator.addr().try_into()?, &ConnectOptions::default())?;
+//!
+//! let id = PartitionId::new("training")?;
+//! let spec = PartitionSpec::of_size(IpuCount::try_from(4)?);
+//! controller.create_partition(CreatePartition { id: id.clone(), spec, ipus: Vec::new() }).await?;
+//! while controller.partition_status(&id).await?.state != PartitionState::Active {
+//!     sleep(Duration::from_millis(50)).await;
+//! }
+//! let config = controller.ipuof_config(&id, Some(0)).await?;
+//! // One device for each IPU, and one for all of them.
+//! assert_eq!(config.gcds[0].devices.len(), 4 + 1);
+//!
+//! controller.remove_partition(&id, false).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! Lifecycle of a partition at a controller:
 //!
 //! 1. [`ControllerEndpoint`] is the address of the controller; [`parse_controllers`] parses a list of them.
@@ -18,34 +49,8 @@
 //!
 //! A [`ControllerPool`] contains several controllers and their health ([`CircuitBreaker`]). Every failure is
 //! a [`VipuError`], which shows whether a retry can help, and whether the operation may have been done
-//! despite the error.
-//!
-//! ```no_run
-//! # #[cfg(feature = "grpc")]
-//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-//! use ipu_core::{IpuCount, PartitionId};
-//! use ipu_core::hardware::PartitionSpec;
-//! use ipu_vipu_client::{ConnectOptions, CreatePartition, GrpcController, VipuController as _};
-//!
-//! let endpoint = "pod001:8090".parse()?;
-//! let controller = GrpcController::connect(&endpoint, &ConnectOptions::default())?;
-//! println!("V-IPU {}", controller.version().await?);
-//!
-//! let id = PartitionId::new("training")?;
-//! let request = CreatePartition {
-//!     id: id.clone(),
-//!     spec: PartitionSpec::of_size(IpuCount::try_from(16)?),
-//!     ipus: Vec::new(),
-//! };
-//! controller.create_partition(request).await?;
-//! println!("{:?}", controller.partition_status(&id).await?.state);
-//! let config = controller.ipuof_config(&id, Some(0)).await?;
-//! println!("{} devices", config.gcds[0].devices.len());
-//!
-//! controller.remove_partition(&id, false).await?;
-//! # Ok(())
-//! # }
-//! ```
+//! despite the error. For another way to reach a controller, write [a
+//! transport](https://docs.rs/ipu-allocator/latest/ipu_allocator/guide/transport/).
 //!
 //! # Features
 //!
