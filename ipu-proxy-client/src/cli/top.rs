@@ -39,7 +39,8 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Width of a picture into a file or a pipe.
 const PICTURE_WIDTH: usize = 100;
 
-/// Letters of the states of an IPU with their colours; lower case if it is held and cordoned.
+/// Letters of the states of an IPU with their colours. A held IPU has `!` instead if it is unhealthy, else a
+/// lower case letter if it is cordoned.
 const STATES: [(char, &str, Color); 10] = [
     ('F', "free", Color::Reset),
     ('A', "active", Color::Green),
@@ -301,7 +302,7 @@ impl View<'_> {
     fn legend(&self) -> String {
         let states = STATES.iter().map(|(letter, name, _)| format!("{letter} {name}"));
         let states: Vec<String> = states.collect();
-        format!("{}; small letter: held and cordoned", states.join(", "))
+        format!("{}; if held, small: cordoned, !: unhealthy", states.join(", "))
     }
 
     fn body(&self) -> Vec<Line<'static>> {
@@ -371,11 +372,10 @@ impl View<'_> {
                 spans.push(Span::raw(format!("{:name_width$} ", machine.name.as_str())));
                 for run in &machine.runs {
                     let (letter, _, colour) = STATES[state_of(run)];
-                    let is_kept = run.holder.is_some() && !run.cordons.is_empty();
-                    let letter = if is_kept {
-                        letter.to_ascii_lowercase()
-                    } else {
-                        letter
+                    let letter = match run.holder {
+                        Some(_) if run.unhealthy => '!',
+                        Some(_) if !run.cordons.is_empty() => letter.to_ascii_lowercase(),
+                        _ => letter,
                     };
                     let letters = letter.to_string().repeat(run.ipus as usize);
                     spans.push(Span::styled(letters, self.style(Style::new().fg(colour))));
@@ -629,4 +629,37 @@ impl Drop for Screen {
 fn restore() {
     let _ = execute!(stdout(), LeaveAlternateScreen);
     let _ = disable_raw_mode();
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn held_ipus_that_are_cordoned_or_unhealthy_have_marks_and_the_legend_has_two_lines() {
+        let runs = json!([
+            {"ipus": 1, "holder": "p", "phase": "active"},
+            {"ipus": 1, "holder": "p", "phase": "active", "cordons": ["disk"]},
+            {"ipus": 1, "holder": "p", "phase": "active", "cordons": ["disk"], "unhealthy": true},
+            {"ipus": 1, "unhealthy": true},
+        ]);
+        let domain = json!({"cluster": "cl", "number": 0, "machines": [{"name": "a1", "runs": runs}]});
+        let controller = json!({"name": "pod1", "health": "available", "linkDomains": [domain]});
+        let map = serde_json::from_value(json!({"controllers": [controller], "quotas": []})).unwrap();
+        let observed = Observed {
+            map,
+            ..Observed::default()
+        };
+        let view = View {
+            observed: &observed,
+            options: TerminalOptions::new(false, false),
+            width: 80,
+        };
+        assert_eq!(view.body()[1].to_string().trim_end(), "cl/0 a1 Aa!U");
+        let mut legend = Vec::new();
+        view.wrap(&mut legend, &view.legend());
+        assert_eq!(legend.len(), 2, "{legend:?}");
+    }
 }

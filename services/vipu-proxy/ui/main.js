@@ -22,6 +22,7 @@ for (const [letter, name, meaning] of STATES) {
   at("legend").append(element("li", {}, element("span", { class: `ipu ${name}` }, letter), ` ${meaning}`));
 }
 at("legend").append(element("li", {}, element("span", { class: "ipu active kept" }, "A"), " underlined: held and cordoned"));
+at("legend").append(element("li", {}, element("span", { class: "ipu active" }, "A!"), " exclamation mark: held and unhealthy"));
 
 function showDetail() {
   at("detail").replaceChildren(...map.detail(documents.controllers, partitions, documents.cordons.cordons));

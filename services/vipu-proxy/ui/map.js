@@ -36,6 +36,7 @@ function sentence(run, first, partitions) {
   if (run.holder && !run.foreign) text.push(` of ${owner(partitions.get(run.holder)?.owner)}`);
   if (run.foreign) text.push(" of another program");
   if (run.cordons?.length && state !== "cordoned") text.push(", cordoned");
+  if (run.unhealthy && run.holder) text.push(", unhealthy");
   return text.join("");
 }
 
@@ -53,8 +54,9 @@ function cells(machine) {
   return machine.runs.flatMap((run) => {
     const state = stateOf(run);
     const kept = run.cordons?.length && run.holder ? " kept" : "";
+    const letter = `${LETTERS[state] ?? "?"}${run.unhealthy && run.holder ? "!" : ""}`;
     return Array.from({ length: run.ipus }, () => {
-      const cell = element("span", { class: `ipu ${state}${kept}`, "aria-hidden": "true" }, LETTERS[state] ?? "?");
+      const cell = element("span", { class: `ipu ${state}${kept}`, "aria-hidden": "true" }, letter);
       if (run.holder) cell.dataset.holder = run.holder;
       return cell;
     });

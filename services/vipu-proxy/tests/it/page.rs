@@ -270,28 +270,43 @@ async fn ipus_of_other_programs_and_bad_ones_have_their_letters() {
         return;
     };
     browser.open(&harness.proxy.url, LIVE).await;
+    put_on(&harness, "lost", 4, &["a5"]).await;
+    harness.lose_partitions().await;
     put_on(&harness, "held", 4, &["a8"]).await;
-    let mine = json!({"requirements": {"id": "mine", "size": 4}});
-    harness
-        .simulate(Method::POST, "/v1/partitions", Some(&mine))
-        .await;
+    // The repair quarantines the second one: its id has the form of this project.
+    for id in ["mine", "p-0-aaaaaaaaaaaaaaaa"] {
+        let body = json!({"requirements": {"id": id, "size": 4}});
+        harness
+            .simulate(Method::POST, "/v1/partitions", Some(&body))
+            .await;
+    }
+    harness.call("POST", "/v1/repair", "").await;
     cordon(&harness, "fan", "a7", "fan is replaced").await;
     let bad = json!({"health": "bad"});
-    harness.simulate(Method::POST, "/sim/ipus/a6/3", Some(&bad)).await;
-    for (state, letter, ipus) in [
-        ("active", "A", 4),
-        ("foreign", "X", 4),
-        ("cordoned", "C", 4),
-        ("unhealthy", "U", 1),
-        ("free", "F", 19),
+    for machine in ["a6", "a8"] {
+        let path = format!("/sim/ipus/{machine}/3");
+        harness.simulate(Method::POST, &path, Some(&bad)).await;
+    }
+    for (state, letters) in [
+        ("active", "A! A A A"),
+        ("failed", "E E E E"),
+        ("quarantined", "Q Q Q Q"),
+        ("foreign", "X X X X"),
+        ("cordoned", "C C C C"),
+        ("unhealthy", "U"),
+        ("free", "F F F F F F F F F F F"),
     ] {
-        let found = format!("[...document.querySelectorAll('#map .ipu.{state}')]");
         browser
             .until(&format!(
-                "{found}.length === {ipus} && {found}.every((one) => one.textContent === '{letter}')"
+                "[...document.querySelectorAll('#map .ipu.{state}')].map((one) => one.textContent).join(' ') === '{letters}'"
             ))
             .await;
     }
+    let label = "document.querySelector('[data-machine=a8]').getAttribute('aria-label')";
+    let expected = "a8. IPU 0: active, partition held of IPUJob default/held, unhealthy. IPUs 1 to 3: active";
+    browser
+        .until(&format!("{label}.startsWith({})", json!(expected)))
+        .await;
     browser.close().await;
 }
 
