@@ -2,6 +2,7 @@
 
 mod browser;
 mod prefix;
+mod queue_reasons;
 
 use std::time::{Duration, Instant};
 
@@ -174,92 +175,6 @@ async fn a_newcomer_finds_the_five_answers() {
     browser
         .until("document.getElementById('controllers').textContent.includes('available')")
         .await;
-    browser.close().await;
-}
-
-/// Waits until the page shows the queue of the proxy, and returns the reason codes.
-async fn shown_reasons(harness: &Harness, browser: &Browser, count: usize) -> Vec<String> {
-    let waiting = harness
-        .until("/v1/waiting", |list| {
-            let list = list["waiting"].as_array().unwrap();
-            list.len() == count && list.iter().all(|one| one["reason"]["code"] != "NextInLine")
-        })
-        .await;
-    let mut codes = Vec::new();
-    for request in waiting["waiting"].as_array().unwrap() {
-        let (id, reason) = (&request["id"], &request["reason"]);
-        let expected = format!(
-            "{} {}",
-            reason["code"].as_str().unwrap(),
-            reason["message"].as_str().unwrap()
-        );
-        let shown = format!(
-            "[...document.querySelectorAll('#queue tbody tr')].some((row) => \
-             row.children[1].textContent.startsWith({id} + ' of ') && row.children[3].textContent === {})",
-            Value::from(expected)
-        );
-        browser.until(&shown).await;
-        codes.push(reason["code"].as_str().unwrap().to_owned());
-    }
-    codes
-}
-
-#[tokio::test]
-async fn every_reason_of_the_queue_is_shown() {
-    let harness = Harness::with("quotas: [{namespace: limited, max-ipus: 4}]").await;
-    let Some(browser) = Browser::start("every_reason_of_the_queue_is_shown").await else {
-        return;
-    };
-    browser.open(&harness.proxy.url, LIVE).await;
-    let mut seen = Vec::new();
-    put_on(&harness, "left", 4, &["a5"]).await;
-    put_on(&harness, "right", 4, &["a7"]).await;
-    put_on(&harness, "block", 16, &["a1", "a2", "a3", "a4"]).await;
-    // Free are a6 and a8.
-    for (id, change) in [
-        (
-            "overQuota",
-            json!({"size": 8, "owner": {"kind": "Job", "namespace": "limited", "name": "l", "uid": "l"}}),
-        ),
-        ("large", json!({"size": 64})),
-        ("elsewhere", json!({"size": 4, "allocation": "nowhere"})),
-        ("pinned", json!({"size": 4, "machines": ["a1"]})),
-        ("fragmented", json!({"size": 8})),
-        ("many", json!({"size": 16})),
-    ] {
-        let mut body = request_body(id, 4);
-        body.as_object_mut()
-            .unwrap()
-            .extend(change.as_object().unwrap().clone());
-        harness
-            .call("PUT", &format!("/v1/partitions/{id}"), &body.to_string())
-            .await;
-    }
-    seen.extend(shown_reasons(&harness, &browser, 6).await);
-    cordon(&harness, "six", "a6", "memory errors").await;
-    cordon(&harness, "eight", "a8", "memory errors").await;
-    harness
-        .call(
-            "PUT",
-            "/v1/partitions/cordoned",
-            &request_body("cordoned", 4).to_string(),
-        )
-        .await;
-    seen.extend(shown_reasons(&harness, &browser, 7).await);
-    harness.start_outage().await;
-    seen.extend(shown_reasons(&harness, &browser, 7).await);
-    for code in [
-        "QuotaTooSmall",
-        "TooLarge",
-        "UnknownAllocation",
-        "PinnedIpusBusy",
-        "Fragmented",
-        "NotEnoughFree",
-        "Cordoned",
-        "ControllerUnavailable",
-    ] {
-        assert!(seen.iter().any(|one| one == code), "{code} is not among {seen:?}");
-    }
     browser.close().await;
 }
 

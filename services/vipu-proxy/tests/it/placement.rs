@@ -193,7 +193,7 @@ async fn a_placement_that_does_not_exist_is_refused_with_the_possible_ones() {
 }
 
 /// Writes a WebAssembly module whose policy always gives `answer`.
-fn policy_file(folder: &std::path::Path, answer: &str) -> String {
+pub(crate) fn policy_file(folder: &std::path::Path, answer: &str) -> String {
     let text = format!(
         r#"(module
             (memory (export "memory") 1)
