@@ -203,11 +203,13 @@ impl<'a> QueueScan<'a> {
             .map(|capacity| capacity.current.largest_block())
             .max()
             .unwrap_or(0);
-        // Conditions that other owners can end come before permanent ones.
+        // Conditions that other owners can end come before permanent ones. A second name says nothing of the
+        // controller.
         let nearest = reasons
             .iter()
             .min_by_key(|(name, reason)| {
                 let rank = match &reason.code {
+                    ReasonCode::SameController => 3,
                     code if code.is_permanent() => 2,
                     ReasonCode::ControllerUnavailable => 1,
                     _ => 0,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ipu_core::allocator::{
     Answer, Call, CallKind, CallTimes, Change, Claim, ControllerView, Ended, Entry, Event, Hardware,
     InFlight, OnNoCapacity, Outcome, OwnerLiveness, Owners, Phase, Policy, Release, RemovalRefusal, Reply,
-    Request, ServiceState, State, Step, calls, step,
+    Request, ServiceState, State, Step, calls, evaluate_queue, step,
 };
 use ipu_core::hardware::{Partition, PartitionState};
 use ipu_core::{BootTime, Reason, ReasonCode, Timestamp};
@@ -223,6 +223,22 @@ fn every_row_of_the_comparison_has_its_action() {
             assert_eq!(left.unwrap().attempt, attempt, "row {number}");
         }
     }
+}
+
+#[test]
+fn a_second_name_of_a_controller_hides_no_reason_of_the_controller() {
+    let view = |number, listing| ControllerView {
+        name: Controller::new(number, 8).name,
+        service: ServiceState::Open,
+        alias_of: None,
+        listing,
+    };
+    let doubled = Reason::new(ReasonCode::SameController, "it is controller 0");
+    let first = Ok(Arc::new(Controller::new(0, 8).listing(NOW)));
+    let hardware = Hardware::new(vec![view(0, first), view(1, Err(doubled))]);
+    let large = state(Some(&queued_entry(&request(0, 16))));
+    let queue = evaluate_queue(&large, &hardware, &Policy::default(), NOW);
+    assert_eq!(queue[0].1.reason.code, ReasonCode::TooLarge);
 }
 
 #[test]
