@@ -107,7 +107,8 @@ pub struct CircuitBreaker {
     pub last_success: Option<Instant>,
     /// The error of the last failure.
     pub last_error: Option<VipuError>,
-    /// The number of failures since the last reply.
+    /// The number of failures since the last reply, without those of calls that were under way when the
+    /// controller became unavailable.
     pub consecutive_failures: u32,
     unavailable_until: Option<Instant>,
 }
@@ -134,6 +135,10 @@ impl CircuitBreaker {
             return;
         };
         self.last_error = Some(error.clone());
+        // The calls of one broken connection fail together.
+        if !self.is_available(now) {
+            return;
+        }
         self.consecutive_failures = self.consecutive_failures.saturating_add(1);
         let excess = self.consecutive_failures.checked_sub(FAILURE_THRESHOLD);
         self.unavailable_until = excess.map(|excess| {

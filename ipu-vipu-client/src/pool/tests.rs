@@ -98,6 +98,8 @@ async fn a_controller_is_unavailable_after_three_failures_and_retried_later() {
         assert!(available());
     }
     for pause in [1, 2, 4, 8, 16, 30, 30] {
+        // The second call was under way.
+        pool.record(&a, &lost());
         pool.record(&a, &lost());
         assert!(!available());
         tokio::time::advance(Duration::from_secs(pause) - Duration::from_millis(1)).await;
