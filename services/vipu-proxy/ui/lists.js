@@ -27,8 +27,8 @@ function table(root, caption, headings, rows, none) {
     return;
   }
   const head = element("tr", {}, ...headings.map((text) => element("th", { scope: "col" }, text)));
-  const body = rows.slice(0, MAX_ROWS).map((cells) => element("tr", {}, ...cells.map((cell) => {
-    const made = element("td", typeof cell === "string" && cell.length > 40 ? { class: "wide" } : {});
+  const body = rows.slice(0, MAX_ROWS).map((cells) => element("tr", {}, ...cells.map((cell, column) => {
+    const made = element("td", { "data-heading": headings[column], ...(typeof cell === "string" && cell.length > 40 ? { class: "wide" } : {}) });
     made.append(...[cell].flat());
     return made;
   })));
@@ -62,10 +62,10 @@ export function showQueue(root, waiting, mark) {
     `${request.id} of ${owner(request.owner)}`,
     String(request.size),
     element("span", { class: "wide" }, element("strong", {}, request.reason?.code ?? ""), ` ${request.reason?.message ?? ""}`),
-    request.waiting?.blockers.length ? blockers(request.waiting.blockers, request.id, mark) : "none",
+    request.waiting?.blockers.length ? blockers(request.waiting.blockers, request.id, mark) : "see the reason",
     request.waiting?.earliestFit ? time(request.waiting.earliestFit) : "unknown",
   ]);
-  table(root, "queued requests", ["Position", "Request", "IPUs", "Reason", "Behind", "Expected start"], rows, "No request waits.");
+  table(root, "queued requests", ["Position", "Request", "IPUs", "Reason", "Waits for the end of", "Expected start"], rows, "No request waits.");
 }
 
 export function showControllers(root, map) {
@@ -100,7 +100,7 @@ export function showQuotas(root, quotas) {
   table(root, "quotas", ["Subject", "IPUs", "Partitions"], rows, "No quotas are set.");
 }
 
-export function showPlan(root, planned, mark) {
+export function showPlan(root, planned, ended, mark) {
   const lines = planned.map((one, index) => {
     if (one.fits) {
       const domains = Map.groupBy ? Map.groupBy(one.ipus ?? [], (place) => place.linkDomain) : new Map();
@@ -109,7 +109,7 @@ export function showPlan(root, planned, mark) {
     }
     const reasons = one.reasons.map((reason) => `${reason.controller}: ${reason.message}`).join("; ");
     const line = element("p", {}, `${one.size} IPUs do not fit. ${reasons}. `);
-    if (one.blockers?.length) line.append("They would fit if these ended: ", ...blockers(one.blockers.map((id) => ({ id })), `plan ${index}`, mark));
+    if (one.blockers?.length) line.append(`They would fit if all of these ended${ended.length ? ", too" : ""}: `, ...blockers(one.blockers.map((id) => ({ id })), `plan ${index}`, mark));
     return line;
   });
   root.replaceChildren(...lines);

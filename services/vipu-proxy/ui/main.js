@@ -30,14 +30,16 @@ function showDetail() {
 
 function mark(ids) {
   const count = map.mark(ids);
-  at("marks").textContent = ids.length ? `${count} IPUs of ${ids.join(", ")} are marked.` : "";
+  const text = count ? `${count} IPUs of ${ids.join(", ")} are marked.` : `The place of ${ids.join(", ")} is not known.`;
+  at("marks").textContent = ids.length ? text : "";
 }
 
-// Returns the partitions of this id or job.
-function resolve(name) {
-  if (partitions.has(name)) return [name];
+// Returns the partitions of this id or job, or its queued requests.
+function resolve(name, isQueued = false) {
   const isJob = (one) => one && [one.name, `${one.namespace}/${one.name}`, owner(one)].includes(name);
-  return [...partitions.values()].filter((one) => isJob(one.owner) && one.state !== "waiting").map((one) => one.id);
+  const all = [...partitions.values()].filter((one) => (one.state === "waiting") === isQueued);
+  const named = all.filter((one) => one.id === name);
+  return (named.length ? named : all.filter((one) => isJob(one.owner))).map((one) => one.id);
 }
 
 function summarize() {
@@ -52,9 +54,11 @@ function summarize() {
   }
   const total = [...counts.values()].reduce((sum, one) => sum + one, 0);
   const parts = STATES.flatMap(([, name]) => (counts.has(name) ? [`${counts.get(name)} ${name}`] : []));
-  const silent = all.filter((one) => one.health === "silent").length;
-  if (silent) parts.push(`${silent} silent ${silent === 1 ? "controller" : "controllers"}`);
-  at("summary").textContent = `${total} IPUs: ${parts.join(", ")}. ${documents.queue.waiting.length} queued.`;
+  const silent = all.filter((one) => one.health === "silent");
+  const unknown = silent.filter((one) => !one.linkDomains.length).length;
+  if (silent.length) parts.push(`${silent.length} silent ${silent.length === 1 ? "controller" : "controllers"}`);
+  const counted = unknown ? `, without those of ${unknown} of them` : "";
+  at("summary").textContent = `${total} IPUs: ${parts.join(", ")}${counted}. ${documents.queue.waiting.length} queued.`;
 }
 
 // Keeps the last known machines of controllers that are silent now.
@@ -180,7 +184,8 @@ at("find").addEventListener("change", () => {
   const ids = text ? resolve(text) : [];
   const isMachine = text && map.select(text);
   mark(ids);
-  if (text && !isMachine && !ids.length) at("marks").textContent = `There is no machine, partition or job ${text}.`;
+  if (!text || isMachine || ids.length) return;
+  at("marks").textContent = resolve(text, true).length ? `${text} is queued.` : `There is no machine, partition or job ${text}.`;
 });
 at("unmark").addEventListener("click", () => mark([]));
 
@@ -195,7 +200,7 @@ at("plan-form").addEventListener("submit", async (event) => {
       if (!ids.length) throw new Error(`There is no partition or job ${name}`);
       return ids;
     });
-    showPlan(at("plan"), await proxy.plan(sizes, ended.flat()), mark);
+    showPlan(at("plan"), await proxy.plan(sizes, ended.flat()), ended, mark);
   } catch (error) {
     at("plan").replaceChildren(element("p", { class: "warn" }, `${error.message}.`));
   }

@@ -101,7 +101,7 @@ export class HardwareMap {
     let begun = performance.now();
     const seen = new Set();
     for (const [index, controller] of map.controllers.entries()) {
-      const section = this.#controller(controller, index);
+      const section = this.#controller(controller, index, partitions);
       for (const domain of controller.linkDomains) {
         const key = `${controller.name}\n${domain.cluster}\n${domain.number}`;
         seen.add(key);
@@ -128,7 +128,7 @@ export class HardwareMap {
     this.#showMarks();
   }
 
-  #controller(controller, index) {
+  #controller(controller, index, partitions) {
     let section = this.#controllers.get(controller.name);
     if (!section) {
       section = element("section", { "aria-label": `Controller ${controller.name}` }, element("h3"), element("p", { class: "note" }));
@@ -142,7 +142,8 @@ export class HardwareMap {
     const notes = [];
     if (silent) notes.push("Silent since ", time(controller.silentSince), ". ", controller.linkDomains.length ? "The map shows its last answer to this page. " : "Its machines are not known. ");
     else if (!controller.linkDomains.length && controller.health !== "alias") notes.push("It does not report its hardware. ");
-    if (controller.unplaced?.length) notes.push(`Partitions that hold IPUs here without a known place: ${controller.unplaced.join(", ")}.`);
+    const unplaced = controller.unplaced?.map((id) => `${id} of ${owner(partitions.get(id)?.owner)}`);
+    if (unplaced?.length) notes.push(`The place of these partitions is not known: ${unplaced.join(", ")}.`);
     note.replaceChildren(...notes);
     note.classList.toggle("warn", silent);
     return section;

@@ -137,7 +137,7 @@ async fn a_newcomer_finds_the_five_answers() {
     browser.fill("#ended", "").await;
     browser.click("#plan-form button").await;
     browser
-        .until("document.getElementById('plan').textContent.includes('if these ended')")
+        .until("document.getElementById('plan').textContent.includes('if all of these ended')")
         .await;
     // Cordons and their owners.
     let cordons = browser.text("#cordons").await;
