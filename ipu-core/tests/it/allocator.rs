@@ -2,6 +2,7 @@
 
 mod controller;
 mod exhaustive;
+mod expected_start;
 mod invariants;
 mod model;
 mod owners;

@@ -19,17 +19,17 @@ use super::controller::Controller;
 
 /// A job. Numbers of namespaces and controllers count from 0.
 #[derive(Clone, Copy, Debug)]
-struct Job {
+pub(super) struct Job {
     /// Size as a power of two.
     order: u32,
-    namespace: usize,
+    pub(super) namespace: usize,
     priority: i32,
     is_preemptible: bool,
     /// The only controller that it may use.
     pin: Option<usize>,
 }
 
-fn jobs() -> impl Strategy<Value = Job> {
+pub(super) fn jobs() -> impl Strategy<Value = Job> {
     let pin = prop::option::weighted(0.2, 0_usize..2);
     let parts = (0_u32..4, 0_usize..3, 0_i32..4, prop::bool::weighted(0.7), pin);
     parts.prop_map(|(order, namespace, priority, is_preemptible, pin)| Job {
@@ -42,7 +42,7 @@ fn jobs() -> impl Strategy<Value = Job> {
 }
 
 /// Returns controllers of 4 to 16 IPUs, some of them with slow removals, and a policy with preemption.
-fn beds() -> impl Strategy<Value = Bed> {
+pub(super) fn beds() -> impl Strategy<Value = Bed> {
     let controllers = prop::collection::vec(select(vec![4_u32, 8, 16]), 1..3);
     let quota = prop::option::weighted(0.3, select(vec![4_u32, 8]));
     (controllers, quota, select(vec![0_u32, 2, 16])).prop_map(|(sizes, quota, overtake_limit)| {
@@ -81,16 +81,16 @@ fn namespace(number: usize) -> Namespace {
 
 /// An allocator with simulated controllers, which reply at once.
 #[derive(Clone, Debug)]
-struct Bed {
-    state: State,
+pub(super) struct Bed {
+    pub(super) state: State,
     in_flight: InFlight,
     controllers: Vec<Controller>,
-    policy: Policy,
-    now: u64,
+    pub(super) policy: Policy,
+    pub(super) now: u64,
 }
 
 impl Bed {
-    fn request(&self, name: &str, job: Job) -> Request {
+    pub(super) fn request(&self, name: &str, job: Job) -> Request {
         let key = JobKey::new(namespace(job.namespace).as_str(), name, "1").unwrap();
         let spec = PartitionSpec::of_size((1_u32 << job.order).try_into().unwrap());
         let mut request = Request::of_instance(Owner::new("Test", key), 0, spec);
@@ -103,7 +103,7 @@ impl Bed {
         request
     }
 
-    fn submit(&mut self, request: &Request) {
+    pub(super) fn submit(&mut self, request: &Request) {
         self.now += 1;
         self.apply(&Event::Ensure(request.clone()));
         self.settle();
@@ -124,7 +124,7 @@ impl Bed {
         self.settle();
     }
 
-    fn apply(&mut self, event: &Event) -> bool {
+    pub(super) fn hardware(&self) -> Hardware {
         let requested = Timestamp::from_millis(self.now + 1);
         let view = |controller: &Controller| ControllerView {
             name: controller.name.clone(),
@@ -132,9 +132,12 @@ impl Bed {
             alias_of: None,
             listing: Ok(Arc::new(controller.listing(requested))),
         };
-        let hardware = Hardware::new(self.controllers.iter().map(view).collect());
+        Hardware::new(self.controllers.iter().map(view).collect())
+    }
+
+    pub(super) fn apply(&mut self, event: &Event) -> bool {
         let now = Timestamp::from_millis(self.now);
-        let Ok(step) = step(&self.state, &hardware, &self.policy, now, event) else {
+        let Ok(step) = step(&self.state, &self.hardware(), &self.policy, now, event) else {
             return false;
         };
         step.changes.iter().for_each(|change| self.state.apply(change));
@@ -142,7 +145,7 @@ impl Bed {
     }
 
     /// Schedules and makes calls until nothing changes.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         for _ in 0..1_000 {
             if !(self.apply(&Event::Schedule) | self.make_calls()) {
                 return;
