@@ -26,13 +26,13 @@ use std::str::FromStr;
 use async_trait::async_trait;
 use ipu_core::PartitionId;
 use ipu_core::allocator::{Entry, OwnerLiveness};
+use ipu_core::render::IpuofEnv;
 use procfs::ProcError;
 use procfs::process::Process;
 
 use crate::liveness::Liveness;
 
-/// Environment variable with the id of a partition. Processes that have it use the partition even after its
-/// holder has ended.
+/// Environment variable with the id of a partition, for processes that a scheduler may end.
 pub const PARTITION_MARKER: &str = "IPUCTL_PARTITION";
 
 /// Prefix of the text form.
@@ -119,11 +119,17 @@ impl ProcessHolder {
     }
 
     /// Returns whether the holder of `partition` is alive: [`OwnerLiveness::Unknown`] as long as processes
-    /// with the [`PARTITION_MARKER`] have outlived it.
+    /// have outlived it that have the partition in [`PARTITION_MARKER`] or [`IpuofEnv::PARTITION`].
     #[must_use]
     pub fn liveness_as_holder_of(&self, partition: &PartitionId) -> OwnerLiveness {
         match self.liveness() {
-            OwnerLiveness::Dead if !marked(partition.as_str()).is_empty() => OwnerLiveness::Unknown,
+            OwnerLiveness::Dead => {
+                let variables = [PARTITION_MARKER, IpuofEnv::PARTITION];
+                match with_partition(&variables, partition.as_str()).is_empty() {
+                    true => OwnerLiveness::Dead,
+                    false => OwnerLiveness::Unknown,
+                }
+            }
             liveness => liveness,
         }
     }
@@ -134,7 +140,7 @@ impl ProcessHolder {
 ///
 /// All holders of the record must be processes of one host: a process of another host looks like one of an
 /// earlier boot, which is dead. Run it as root if jobs run as several users, so that it sees their
-/// [`PARTITION_MARKER`].
+/// variables.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProcessLiveness;
 
@@ -154,14 +160,21 @@ impl Liveness for ProcessLiveness {
 /// Processes of other users are visible to root only.
 #[must_use]
 pub fn marked(partition: &str) -> Vec<Process> {
+    with_partition(&[PARTITION_MARKER], partition)
+}
+
+/// Returns the running processes, except this one, with `partition` in one of the variables.
+fn with_partition(variables: &[&str], partition: &str) -> Vec<Process> {
     let Ok(processes) = procfs::process::all_processes() else {
         return Vec::new();
     };
     let own = std::process::id();
     let is_marked = |process: &Process| {
         let environment = process.environ().unwrap_or_default();
-        let value = environment.get(std::ffi::OsStr::new(PARTITION_MARKER));
-        value.is_some_and(|value| value == partition)
+        let mut values = variables
+            .iter()
+            .filter_map(|name| environment.get(std::ffi::OsStr::new(name)));
+        values.any(|value| value == partition)
     };
     processes
         .filter_map(Result::ok)
@@ -306,21 +319,20 @@ mod tests {
     }
 
     #[test]
-    fn a_marked_process_keeps_the_partition_of_its_holder() {
+    fn a_process_with_the_partition_in_its_environment_keeps_it_after_the_holder() {
         let partition = format!("p-{}", std::process::id());
         let dead = ProcessHolder {
             boot: "another".into(),
             ..ProcessHolder::own().unwrap()
         };
-        let mut left = Command::new("sleep")
-            .arg("600")
-            .env(PARTITION_MARKER, &partition)
-            .spawn()
-            .unwrap();
-        let partition = PartitionId::new(&*partition).unwrap();
-        assert_eq!(dead.liveness_as_holder_of(&partition), OwnerLiveness::Unknown);
-        left.kill().unwrap();
-        left.wait().unwrap();
-        assert_eq!(dead.liveness_as_holder_of(&partition), OwnerLiveness::Dead);
+        let id = PartitionId::new(&*partition).unwrap();
+        for variable in [PARTITION_MARKER, IpuofEnv::PARTITION] {
+            let mut left = Command::new("sleep");
+            let mut left = left.arg("600").env(variable, &partition).spawn().unwrap();
+            assert_eq!(dead.liveness_as_holder_of(&id), OwnerLiveness::Unknown);
+            left.kill().unwrap();
+            left.wait().unwrap();
+            assert_eq!(dead.liveness_as_holder_of(&id), OwnerLiveness::Dead);
+        }
     }
 }

@@ -41,12 +41,15 @@ pub struct IpuofEnv {
 }
 
 impl IpuofEnv {
+    /// Name of the variable with the partition.
+    pub const PARTITION: &'static str = "IPUOF_VIPU_API_PARTITION_ID";
+
     /// Names of all variables by which Poplar finds IPUs. Unset them in an environment that a process
     /// inherits, before you set those of its own partition.
     pub const NAMES: [&'static str; 6] = [
         "IPUOF_VIPU_API_HOST",
         "IPUOF_VIPU_API_PORT",
-        "IPUOF_VIPU_API_PARTITION_ID",
+        Self::PARTITION,
         "IPUOF_VIPU_API_GCD_ID",
         TIMEOUT,
         "IPUOF_CONFIG_PATH",
