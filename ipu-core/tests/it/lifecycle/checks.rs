@@ -2,10 +2,10 @@
 
 use core::time::Duration;
 
-use ipu_core::job::{
-    BrokenPlan, Effect, InstanceOutcome, JobPhase, PartitionFacts, Plan, ProcessPhase, check_plan,
-};
+use ipu_core::job::{BrokenPlan, Effect, PartitionFacts, Plan, ProcessPhase, check_plan};
+use serde_json::Value;
 
+use super::job_event::{EventEffect, JobEvent};
 use super::world::{CapacityState, JobWorld, ProcessRole};
 use super::{checked_plan, reconcile};
 
@@ -14,6 +14,22 @@ fn world(words: &str, events: impl FnOnce(&mut JobWorld)) -> JobWorld {
     let mut world = JobWorld::new(words.split_whitespace()).unwrap();
     stabilize(&mut world);
     events(&mut world);
+    world
+}
+
+/// Returns the world of the job `fields` after a script of `testdata/plan`, with `, ` between its commands.
+fn scripted(fields: &str, script: &str) -> JobWorld {
+    let mut world = JobWorld::new(fields.split_whitespace()).unwrap();
+    for command in script.split(", ").filter(|command| !command.is_empty()) {
+        match command {
+            "settle" => stabilize(&mut world),
+            "pass" => drop(reconcile(&mut world)),
+            event => {
+                let event: JobEvent = event.parse().unwrap();
+                assert_eq!(event.inject(&mut world), Ok(EventEffect::Found), "{script}");
+            }
+        }
+    }
     world
 }
 
@@ -100,6 +116,50 @@ fn starting_a_process_twice_without_partition_or_for_another_attempt_is_reported
         |plan| plan.effects.push(surplus),
         |broken| matches!(broken, BrokenPlan::UnexpectedStart { .. }),
     );
+}
+
+#[test]
+fn starting_a_process_of_an_instance_that_must_not_run_is_reported() {
+    for (instance, job, script) in [
+        (0, "instances=1", "settle, delete"),
+        (0, "instances=1", "settle, change suspend=yes"),
+        (1, "instances=2", "settle, change instances=1"),
+        (0, "instances=1", "settle, partition 0 preempted"),
+        (0, "instances=2", "settle, worker 0/0 exits 0, settle"),
+        (
+            1,
+            "instances=1",
+            "settle, worker 0/0 exits 0, settle, change instances=2",
+        ),
+    ] {
+        let world = scripted(job, script);
+        let start = start_worker(&world, instance, 0, 0);
+        assert_reported(
+            &world,
+            |plan| plan.effects.push(start.clone()),
+            |broken| matches!(broken, BrokenPlan::UnexpectedStart { effect } if *effect == start),
+        );
+    }
+}
+
+#[test]
+fn starting_a_process_that_has_done_its_part_of_the_attempt_is_reported() {
+    // The record outlives the process.
+    let done = scripted(
+        "workers=2",
+        "settle, worker 0/0 exits 0, pass, worker 0/0 vanishes",
+    );
+    let launched = scripted("shape=launcher workers=2", "settle, launcher 0 vanishes");
+    for (world, again) in [
+        (&done, start_worker(&done, 0, 0, 0)),
+        (&launched, start_launcher(&launched)),
+    ] {
+        assert_reported(
+            world,
+            |plan| plan.effects.push(again.clone()),
+            |broken| matches!(broken, BrokenPlan::AlreadyStarted { effect } if *effect == again),
+        );
+    }
 }
 
 #[test]
@@ -238,6 +298,16 @@ fn an_ended_instance_must_release_its_partition_only_for_a_queued_instance() {
 }
 
 #[test]
+fn a_launcher_that_is_started_again_has_the_whole_start_deadline() {
+    let script = "pass, ready, pass, worker 0/0 runs, pass, after 30s, launcher 0 vanishes, pass, after 59s";
+    let mut world = scripted("shape=launcher start=60", script);
+    for attempt in [0, 1] {
+        assert_eq!(checked_plan(&world).status.instances[0].attempt, attempt);
+        world.after(Duration::from_secs(1));
+    }
+}
+
+#[test]
 fn a_deleted_job_must_be_finalized_exactly_when_it_holds_nothing() {
     let deleted = world("workers=1", |world| world.observation.deleted = true);
     assert_reported(
@@ -256,6 +326,11 @@ fn a_deleted_job_must_be_finalized_exactly_when_it_holds_nothing() {
         &empty,
         |plan| plan.effects.clear(),
         |broken| *broken == BrokenPlan::NotFinalized,
+    );
+    assert_reported(
+        &empty,
+        |plan| plan.effects.insert(0, STOP),
+        |broken| *broken == BrokenPlan::FinalizedEarly,
     );
 }
 
@@ -302,23 +377,75 @@ fn surplus_instances_must_be_removed_highest_first_and_processes_before_partitio
 }
 
 #[test]
-fn a_status_that_loses_data_contradicts_itself_or_lacks_a_reason_is_reported() {
-    let done = world("clean=None", |world| {
-        world.exits(0, ProcessRole::Worker(0), 0);
-        stabilize(world);
+fn a_status_that_is_wrong_in_one_field_or_has_no_reason_is_reported() {
+    let worlds = [
+        "pending | instances=2 |",
+        "running | instances=2 | settle",
+        "deleted | instances=1 | settle, delete",
+        "suspended | instances=1 | settle, change suspend=yes",
+        "failing | restart=OnFailure | settle, worker 0/0 exits 1",
+        "restarted | restart=OnFailure backoff=0 | settle, worker 0/0 exits 1, settle",
+        "ending | clean=None | settle, worker 0/0 exits 0",
+        "done | clean=None | settle, worker 0/0 exits 0, settle",
+        "failed | instances=2 workers=2 | settle, worker 1/0 exits 3, after 10s, worker 0/1 exits 4",
+    ]
+    .map(|text| {
+        let fields: Vec<&str> = text.split('|').map(str::trim).collect();
+        (fields[0], scripted(fields[1], fields[2]))
     });
-    let faults: [fn(&mut Plan); 5] = [
-        |plan| plan.status.phase = JobPhase::Running,
-        |plan| plan.status.ipus_held = 0,
-        |plan| plan.status.instances[0].outcome = Some(InstanceOutcome::Failed(1)),
-        |plan| plan.status.restarts += 1,
-        |plan| plan.status.message.clear(),
-    ];
-    for fault in faults {
-        assert_reported(&done, fault, |broken| matches!(broken, BrokenPlan::Status { .. }));
+    // The world, the changed field of the status, its new value, and a part of the expected text.
+    let faults = r#"
+        running    /instances/0/index    1              its instances are not sorted
+        done       /instances/0/outcome  null           an attempt or an outcome is lost
+        restarted  /instances/0/attempt  0              an attempt or an outcome is lost
+        done       /phase                "Running"      a finished job is no longer finished
+        done       /finished             null           a finished job is no longer finished
+        ending     /instances/0/outcome  null           the finished job lacks
+        ending     /finished             1              the finished job lacks
+        ending     /conclusion           null           the finished job lacks
+        ending     /exitCode             1              the finished job lacks
+        done       /restarts             1              its restart count exceeds the limit
+        restarted  /restarts             0              its restart count exceeds the limit
+        failing    /restartsAfterFailure 4              its restart count exceeds the limit
+        failing    /restarts             2              its restart counts do not match
+        failing    /instances/0/retryAt  0              the back-off of the restarted instances
+        running    /preemptions          1              its count of preemptions
+        running    /started              null           its start time
+        done       /ipusHeld             0              its number of held IPUs
+        running    /desiredInstances     1              its number of instances
+        running    /currentInstances     3              its number of instances
+        running    /message              ""             its message is empty
+        running    /phase                "Terminating"  its phase contradicts
+        running    /phase                "Suspended"    its phase contradicts
+        deleted    /phase                "Running"      its phase contradicts
+        suspended  /phase                "Pending"      its phase contradicts
+        pending    /phase                "Running"      its phase is Running
+        running    /firstFailure         FAILURE        wrong first failure: a failure is reported
+        failed     /firstFailure         null           wrong first failure: it is not the earliest
+        failed     /firstFailure         FAILURE        wrong first failure: it is not the earliest
+        failed     /firstFailure/worker  1              wrong first failure: it is not the earliest
+        failed     /firstFailure/attempt 1              wrong first failure: it is not the earliest"#;
+    // A failure of the world `failed`, though not its first one.
+    let failure =
+        r#"{"instance":0,"culprit":"worker","worker":1,"attempt":0,"exit":{"code":4},"at":10000,"cause":""}"#;
+    for row in faults.trim().lines() {
+        let fields: Vec<&str> = row.split_whitespace().collect();
+        let (_, world) = worlds.iter().find(|(name, _)| *name == fields[0]).unwrap();
+        let (parent, field) = fields[1].rsplit_once('/').unwrap();
+        let mut plan = checked_plan(world);
+        let mut status = serde_json::to_value(&plan.status).unwrap();
+        status.pointer_mut(parent).unwrap()[field] =
+            serde_json::from_str::<Value>(&fields[2].replace("FAILURE", failure)).unwrap();
+        plan.status = serde_json::from_value(status).unwrap();
+        let broken = check_plan(&world.job, &world.observation, &plan);
+        let expected = fields[3..].join(" ");
+        assert!(
+            broken.iter().any(|broken| broken.to_string().contains(&expected)),
+            "{row}: {broken:?}"
+        );
     }
     assert_reported(
-        &done,
+        &scripted("instances=1", "settle"),
         |plan| plan.reasons.clear(),
         |broken| *broken == BrokenPlan::NoReason,
     );
