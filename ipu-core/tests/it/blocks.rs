@@ -106,6 +106,20 @@ proptest! {
     }
 
     #[test]
+    fn a_block_of_any_ipus_has_exactly_these_ipus(
+        masks in prop::collection::vec(prop::sample::select(vec![0, 1, 0xff, !0xff, u64::MAX >> 32, u64::MAX << 32, u64::MAX]), 1..5),
+    ) {
+        let domains = (0..).zip(&masks);
+        let ipus: Vec<IpuAddress> = domains.flat_map(|(link_domain, mask)| {
+            (0..64).filter(move |ipu| mask >> ipu & 1 == 1).map(move |ipu| IpuAddress { link_domain, ipu })
+        }).collect();
+        prop_assume!(!ipus.is_empty());
+        let block = Block::from_ipus(ipus.iter().copied()).unwrap();
+        prop_assert_eq!(block.ipus() as usize, ipus.len());
+        prop_assert_eq!(block.addresses().collect::<Vec<_>>(), ipus);
+    }
+
+    #[test]
     fn the_index_behaves_like_a_set_of_free_ipus(
         // 33 and 1025 rows exceed the capacity of one and two tree levels by one.
         rows in prop::sample::select(vec![1_usize, 2, 33, 1025]), masks in prop::collection::vec(any::<u64>(), 1..5),
