@@ -252,12 +252,17 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_count_error_names_the_next_valid_one() {
-        let error = "3".parse::<IpuCount>().unwrap_err();
-        assert_eq!(
-            std::format!("{error}"),
-            "3 is not a power of two from 1 to 65536; the next one up is 4"
-        );
+    fn an_invalid_count_error_names_the_next_valid_one_or_the_largest() {
+        for (count, advice) in [
+            ("0", "the next one up is 1"),
+            ("3", "the next one up is 4"),
+            ("65537", "the largest is 65536"),
+            ("4294967295", "the largest is 65536"),
+        ] {
+            let error = count.parse::<IpuCount>().unwrap_err();
+            let expected = std::format!("{count} is not a power of two from 1 to 65536; {advice}");
+            assert_eq!(std::format!("{error}"), expected);
+        }
         assert!("three".parse::<IpuCount>().is_err());
     }
 

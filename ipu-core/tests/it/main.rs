@@ -5,6 +5,7 @@ mod allocator;
 mod blocks;
 mod datadriven;
 mod docs;
+mod ids;
 mod inventory;
 mod job_cases;
 mod job_properties;

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 
 use ipu_core::IpuCount;
 use ipu_core::hardware::{Block, IpuAddress};
-use ipu_core::placement::{BestFit, FirstFit, Pinned, Placement, PlacementPolicy, PlacementRequest, place};
+use ipu_core::placement::{
+    BestFit, FirstFit, Pinned, Placement, PlacementMode, PlacementPolicy, PlacementRequest, place,
+};
 use ipu_testkit::strategies::{PlacementCase, placement_cases};
 use ipu_testkit::{PolicyCheck, ReferenceInventory};
 use proptest::prelude::*;
@@ -70,6 +72,14 @@ fn free_link_domains(reference: &ReferenceInventory, request: &PlacementRequest,
         .map(|(id, _)| reference.fit_count(IpuCount::LINK_DOMAIN, Some(id)))
         .min()
         .unwrap()
+}
+
+#[test]
+fn every_listed_mode_is_read_from_its_name_and_no_other_text_is() {
+    for name in PlacementMode::NAMES {
+        assert_eq!(name.parse::<PlacementMode>().unwrap().name(), name);
+    }
+    assert!("Delegated".parse::<PlacementMode>().is_err());
 }
 
 #[test]

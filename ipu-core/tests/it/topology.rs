@@ -180,6 +180,17 @@ fn clusters_with_too_many_link_domains_are_rejected_before_allocation() {
 }
 
 #[test]
+fn the_last_link_domain_may_be_listed_after_others() {
+    let mut agents = agents_with(&["a1"], &[("linkDomain", "0"), ("ipu", "0")]);
+    agents.extend(agents_with(&["a2"], &[("linkDomain", "4095"), ("ipu", "0")]));
+    let found = Topology::from_agents(&agents).unwrap();
+    assert_eq!(found.topology.link_domains() as usize, Topology::MAX_LINK_DOMAINS);
+    let place = [("cluster", "other"), ("linkDomain", "0"), ("ipu", "0")];
+    agents.extend(agents_with(&["a3"], &place));
+    assert_rejected(&agents, "at most 4096 link domains");
+}
+
+#[test]
 fn contradictory_attributes_are_rejected_with_agent_value_and_rule() {
     assert_rejected(&BTreeMap::new(), "at least one machine");
     assert_rejected(
