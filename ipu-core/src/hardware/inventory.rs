@@ -218,26 +218,6 @@ impl Inventory {
         Ok(block)
     }
 
-    /// Ends the hold of `holder` if it holds exactly `block`.
-    ///
-    /// # Errors
-    ///
-    /// [`InventoryError::HoldsNothing`], or [`InventoryError::HoldsOther`] if `holder` holds another block or
-    /// only a part of it.
-    pub fn vacate_block(&mut self, holder: &PartitionId, block: &Block) -> Result<(), InventoryError> {
-        match self.holders.block_of(holder) {
-            Some(held) if held == block => self.vacate(holder).map(|_| ()),
-            Some(held) => Err(InventoryError::HoldsOther {
-                holder: holder.clone(),
-                held: held.clone(),
-                block: block.clone(),
-            }),
-            None => Err(InventoryError::HoldsNothing {
-                holder: holder.clone(),
-            }),
-        }
-    }
-
     /// Returns the block of `holder`.
     #[must_use]
     pub fn block_of(&self, holder: &PartitionId) -> Option<&Block> {

@@ -49,16 +49,6 @@ pub enum InventoryError {
         /// The holder.
         holder: PartitionId,
     },
-    /// The holder holds another block.
-    #[error("{holder} holds {held}, not {block}")]
-    HoldsOther {
-        /// The holder.
-        holder: PartitionId,
-        /// Its block.
-        held: Block,
-        /// The block to vacate.
-        block: Block,
-    },
     /// The cordon has another owner.
     #[error("{at} is not cordoned by {owner}; only the owner of a cordon can remove it")]
     #[serde(rename = "notExcluded")]
