@@ -1,8 +1,11 @@
 //! A simulated controller: the ground truth.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use ipu_core::allocator::{CallKind, Capacity, CordonTarget, IpuCounts, Listing, Reply, Unbounded};
+use ipu_core::allocator::{
+    CallKind, Capacity, ControllerView, CordonTarget, IpuCounts, Listing, Reply, ServiceState, Unbounded,
+};
 use ipu_core::hardware::{IpuPlace, Partition, PartitionSpec, PartitionState};
 use ipu_core::{ControllerName, CordonOwner, PartitionId, Reason, ReasonCode, Timestamp};
 
@@ -226,6 +229,16 @@ impl Controller {
             Box::new(capacity)
         };
         Listing::new(self.snapshot(), capacity).requested_at(requested)
+    }
+
+    /// Returns the open controller as it is listed.
+    pub(super) fn view(&self, requested: Timestamp) -> ControllerView {
+        ControllerView {
+            name: self.name.clone(),
+            service: ServiceState::Open,
+            alias_of: None,
+            listing: Ok(Arc::new(self.listing(requested))),
+        }
     }
 }
 

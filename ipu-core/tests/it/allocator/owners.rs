@@ -1,8 +1,8 @@
 //! Only the owner itself commands its entry, and only the requested partition satisfies it.
 
 use ipu_core::allocator::{
-    CallKind, Claim, ControllerView, Entry, Event, Hardware, Owners, Phase, Policy, Release, Request,
-    RequestError, ServiceState, State, step,
+    CallKind, Claim, Entry, Event, Hardware, Owners, Phase, Policy, Release, Request, RequestError, State,
+    step,
 };
 use ipu_core::hardware::PartitionSpec;
 use ipu_core::{Owner, Timestamp};
@@ -70,12 +70,7 @@ fn hardware(request: &Request, spec: &PartitionSpec) -> Hardware {
     let mut controller = Controller::new(0, 64);
     let (spec, ipus) = (spec.clone(), Vec::new());
     controller.execute(&request.id, &CallKind::Create { spec, ipus });
-    Hardware::new(vec![ControllerView {
-        name: controller.name.clone(),
-        service: ServiceState::Open,
-        alias_of: None,
-        listing: Ok(std::sync::Arc::new(controller.listing(NOW))),
-    }])
+    Hardware::new(vec![controller.view(NOW)])
 }
 
 proptest! {

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ipu_core::allocator::{
-    CallTimes, Change, ControllerView, Entry, Event, Hardware, InFlight, Phase, Policy, Quota, QuotaSubject,
-    Release, Request, ServiceState, State, calls, step,
+    CallTimes, Change, Entry, Event, Hardware, InFlight, Phase, Policy, Quota, QuotaSubject, Release,
+    Request, State, calls, step,
 };
 use ipu_core::hardware::{PartitionSpec, PartitionState};
 use ipu_core::{BootTime, JobKey, Namespace, Owner, PartitionId, Timestamp};
@@ -21,12 +21,12 @@ use super::controller::Controller;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Job {
     /// Size as a power of two.
-    order: u32,
+    pub(super) order: u32,
     pub(super) namespace: usize,
-    priority: i32,
-    is_preemptible: bool,
+    pub(super) priority: i32,
+    pub(super) is_preemptible: bool,
     /// The only controller that it may use.
-    pin: Option<usize>,
+    pub(super) pin: Option<usize>,
 }
 
 pub(super) fn jobs() -> impl Strategy<Value = Job> {
@@ -60,18 +60,7 @@ pub(super) fn beds() -> impl Strategy<Value = Bed> {
                 },
             );
         }
-        let mut times = CallTimes::default();
-        (times.settle, times.min_pause, times.max_poll_pause) = Default::default();
-        let controllers = sizes.into_iter().enumerate();
-        Bed {
-            state: State::default(),
-            in_flight: InFlight::inherited(times, &State::default(), BootTime::default()),
-            controllers: controllers
-                .map(|(number, ipus)| Controller::new(number, ipus))
-                .collect(),
-            policy,
-            now: 1_000_000,
-        }
+        Bed::new(&sizes, policy)
     })
 }
 
@@ -84,12 +73,28 @@ fn namespace(number: usize) -> Namespace {
 pub(super) struct Bed {
     pub(super) state: State,
     in_flight: InFlight,
-    controllers: Vec<Controller>,
+    pub(super) controllers: Vec<Controller>,
     pub(super) policy: Policy,
     pub(super) now: u64,
 }
 
 impl Bed {
+    /// Creates an allocator with controllers of these numbers of IPUs.
+    pub(super) fn new(sizes: &[u32], policy: Policy) -> Self {
+        let mut times = CallTimes::default();
+        (times.settle, times.min_pause, times.max_poll_pause) = Default::default();
+        let controllers = sizes.iter().enumerate();
+        Self {
+            state: State::default(),
+            in_flight: InFlight::inherited(times, &State::default(), BootTime::default()),
+            controllers: controllers
+                .map(|(number, ipus)| Controller::new(number, *ipus))
+                .collect(),
+            policy,
+            now: 1_000_000,
+        }
+    }
+
     pub(super) fn request(&self, name: &str, job: Job) -> Request {
         let key = JobKey::new(namespace(job.namespace).as_str(), name, "1").unwrap();
         let spec = PartitionSpec::of_size((1_u32 << job.order).try_into().unwrap());
@@ -126,13 +131,11 @@ impl Bed {
 
     pub(super) fn hardware(&self) -> Hardware {
         let requested = Timestamp::from_millis(self.now + 1);
-        let view = |controller: &Controller| ControllerView {
-            name: controller.name.clone(),
-            service: ServiceState::Open,
-            alias_of: None,
-            listing: Ok(Arc::new(controller.listing(requested))),
-        };
-        Hardware::new(self.controllers.iter().map(view).collect())
+        let views = self
+            .controllers
+            .iter()
+            .map(|controller| controller.view(requested));
+        Hardware::new(views.collect())
     }
 
     pub(super) fn apply(&mut self, event: &Event) -> bool {
@@ -188,13 +191,13 @@ impl Bed {
         has_called
     }
 
-    fn holds(&self, request: &Request) -> bool {
+    pub(super) fn holds(&self, request: &Request) -> bool {
         let entry = self.state.get(&request.id);
         entry.is_some_and(|entry| matches!(entry.phase, Phase::Creating | Phase::Active))
     }
 
     /// Returns the holders that are asked to release their partitions, and the request that asks.
-    fn asked(&self) -> (BTreeSet<PartitionId>, Option<&Arc<Entry>>) {
+    pub(super) fn asked(&self) -> (BTreeSet<PartitionId>, Option<&Arc<Entry>>) {
         let entries = self.state.entries();
         let asked: Vec<_> = entries.filter(|entry| entry.preemption.is_some()).collect();
         let mut by = asked
