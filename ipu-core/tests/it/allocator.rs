@@ -1,5 +1,6 @@
 //! The allocator: all small systems, random large ones, tables and cases.
 
+mod capacity;
 mod controller;
 mod exhaustive;
 mod expected_start;
@@ -7,5 +8,6 @@ mod invariants;
 mod model;
 mod owners;
 mod preemption;
+mod queue;
 mod tables;
 mod world;

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_core::allocator::{
-    Answer, Call, CallKind, CallTimes, Change, Claim, ControllerView, Ended, Entry, Event, Hardware,
-    InFlight, OnNoCapacity, Outcome, OwnerLiveness, Owners, Phase, Policy, Release, RemovalRefusal, Reply,
-    Request, ServiceState, State, Step, calls, evaluate_queue, step,
+    Answer, Call, CallKind, CallTimes, Change, Claim, ControllerView, Cordon, CordonTarget, Ended, Entry,
+    Event, Hardware, InFlight, OnNoCapacity, Outcome, OwnerLiveness, Owners, Phase, Policy, Release,
+    RemovalRefusal, Reply, Request, RequestError, ServiceState, State, Step, calls, evaluate_queue, step,
 };
 use ipu_core::hardware::{Partition, PartitionState};
-use ipu_core::{BootTime, Reason, ReasonCode, Timestamp};
+use ipu_core::{BootTime, CordonId, CordonOwner, Reason, ReasonCode, Timestamp};
 
 use super::controller::{Controller, places};
 use super::world::request;
@@ -17,7 +17,11 @@ use super::world::request;
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 
 fn run(state: &State, hardware: &Hardware, event: &Event) -> Step {
-    step(state, hardware, &Policy::default(), NOW, event).unwrap()
+    try_run(state, hardware, event).unwrap()
+}
+
+fn try_run(state: &State, hardware: &Hardware, event: &Event) -> Result<Step, RequestError> {
+    step(state, hardware, &Policy::default(), NOW, event)
 }
 
 /// Returns the queued entry of `request`, recorded a while ago.
@@ -301,15 +305,9 @@ fn a_chosen_id_at_another_controller_proves_nothing() {
         entry.id = "chosen".parse().unwrap()
     });
     controller.make_by_hand(&chosen.id, 2, false);
-    let view = ControllerView {
-        name: controller.name.clone(),
-        service: ServiceState::Open,
-        alias_of: None,
-        listing: Ok(Arc::new(controller.listing(NOW))),
-    };
     let step = run(
         &state(Some(&chosen)),
-        &Hardware::new(vec![view]),
+        &Hardware::new(vec![controller.view(NOW)]),
         &Event::Compare(Owners::default()),
     );
     assert_eq!(step.changes, []);
@@ -319,15 +317,9 @@ fn a_chosen_id_at_another_controller_proves_nothing() {
 fn a_partition_of_another_id_is_never_touched() {
     let mut controller = Controller::new(0, 8);
     controller.make_by_hand(&"training".parse().unwrap(), 4, true);
-    let view = ControllerView {
-        name: controller.name.clone(),
-        service: ServiceState::Open,
-        alias_of: None,
-        listing: Ok(Arc::new(controller.listing(NOW))),
-    };
     let step = run(
         &State::default(),
-        &Hardware::new(vec![view]),
+        &Hardware::new(vec![controller.view(NOW)]),
         &Event::Compare(Owners::default()),
     );
     assert_eq!(step.changes, []);
@@ -794,4 +786,107 @@ fn a_request_may_queue_unless_it_can_never_start() {
     };
     assert_eq!(ensure(8), Outcome::Recorded);
     assert!(matches!(ensure(16), Outcome::Rejected(status) if status.reason.code.is_permanent()));
+}
+
+#[test]
+fn a_repeated_request_moves_the_entry_as_the_table_says() {
+    let is_copy = true;
+    let broken = PartitionState::Failed { errors: vec![] };
+    let (active, resetting) = (PartitionState::Active, PartitionState::Resetting);
+    #[rustfmt::skip]
+    let rows = [
+        (Phase::Active, false, &active, 0, "active"),
+        (Phase::Active, false, &active, 1, "resetting"),
+        (failed(), false, &active, 1, "resetting"),
+        (Phase::Active, is_copy, &active, 1, "active"),
+        (Phase::Active, is_copy, &resetting, 0, "resetting"),
+        (failed(), is_copy, &active, 0, "active"),
+        (failed(), is_copy, &broken, 0, "failed"),
+    ];
+    for (number, (phase, is_copy, listed, attempt, after)) in rows.into_iter().enumerate() {
+        let recorded = changed(&entry(phase), |entry| entry.unconfirmed = is_copy);
+        let mut controller = Controller::new(0, 8);
+        controller.make_by_hand(&recorded.id, 2, false);
+        controller.partitions.get_mut(&recorded.id).unwrap().state = listed.clone();
+        let mut state = state(Some(&recorded));
+        let event = Event::Ensure(request(0, 2).with_attempt(attempt));
+        let step = run(&state, &Hardware::new(vec![controller.view(NOW)]), &event);
+        step.changes.iter().for_each(|change| state.apply(change));
+        let left = state.get(&recorded.id).unwrap();
+        assert_eq!(left.phase.as_str(), after, "row {number}");
+    }
+}
+
+#[test]
+fn a_request_is_too_late_only_after_its_time() {
+    for (time, is_late) in [(NOW.as_millis() - 1, true), (NOW.as_millis(), false)] {
+        let mut asked = request(0, 2);
+        asked.not_after = Some(Timestamp::from_millis(time));
+        let result = try_run(&State::default(), &hardware(&[]), &Event::Ensure(asked));
+        assert_eq!(result.is_err(), is_late);
+    }
+}
+
+#[test]
+fn an_administrator_releases_only_partitions_without_an_owner() {
+    let rows = [(failed(), false), (releasing(), true), (Phase::Quarantined, true)];
+    for (phase, is_allowed) in rows {
+        let mut release = Release::of(&request(0, 2));
+        release.owner = None;
+        let state = state(Some(&entry(phase)));
+        let result = try_run(&state, &hardware(&[Lists::It]), &Event::Release(release));
+        assert_eq!(result.is_ok(), is_allowed);
+    }
+}
+
+#[test]
+fn a_cordon_affects_the_holders_of_its_controller_and_only_its_owner_lifts_it() {
+    let here = entry(Phase::Active);
+    let there = changed(&here, |entry| {
+        entry.id = "there".parse().unwrap();
+        entry.controller = Some(Controller::new(1, 8).name);
+    });
+    let mut state = State::new([here.clone(), there], []);
+    let silent = hardware(&[Lists::Unknown, Lists::Unknown]);
+    assert_eq!(Vec::from_iter(&state.map(&silent)[0].unplaced), [&here.id]);
+    let id = CordonId::new("k").unwrap();
+    let owner = |name| CordonOwner::new(name).unwrap();
+    let (name, all) = (Controller::new(0, 8).name, CordonTarget::Controller);
+    let cordon = Event::Cordon(Cordon::new(id.clone(), name, all, owner("a"), ""));
+    let step = run(&state, &silent, &cordon);
+    step.changes.iter().for_each(|change| state.apply(change));
+    let holders = match step.outcome {
+        Outcome::Cordoned(effect) => effect.holders,
+        other => panic!("{other:?}"),
+    };
+    let holders = holders.into_iter().map(|holder| holder.id);
+    assert_eq!(Vec::from_iter(holders), [here.id]);
+    for (owner, may_lift) in [(owner("b"), false), (owner("a"), true)] {
+        let id = id.clone();
+        let result = try_run(&state, &silent, &Event::Uncordon { id, owner });
+        assert_eq!(result.is_ok(), may_lift);
+    }
+}
+
+#[test]
+fn partitions_that_the_state_does_not_hold_count_as_foreign() {
+    let hardware = hardware(&[Lists::OnOtherIpus]);
+    for (phase, counts) in [(Phase::Active, (2, 4, 0)), (queued(), (0, 6, 2))] {
+        let stats = state(Some(&entry(phase))).stats(&hardware);
+        assert_eq!((stats.used, stats.foreign, stats.leaked), counts);
+    }
+}
+
+#[test]
+fn calls_are_forgotten_once_no_entry_needs_them_and_they_can_have_no_effect() {
+    let mut calls = Calls::new(entry(releasing()));
+    let nothing = calls.in_flight.clone();
+    let _ = calls.call("Remove", Reply::Lost);
+    let needed = state(Some(&calls.entry));
+    for (state, seconds, is_kept) in [(None, 29, true), (None, 30, false), (Some(needed), 30, true)] {
+        let mut retained = calls.in_flight.clone();
+        let now = BootTime::from_millis(calls.now + 1_000 * seconds);
+        retained.retain(&state.unwrap_or_default(), now);
+        assert_eq!(retained != nothing, is_kept);
+    }
 }
