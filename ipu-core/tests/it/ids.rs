@@ -4,13 +4,16 @@ use std::str::FromStr;
 
 use ipu_core::{AccountName, AllocationId, CordonId, JobKey, JobName, Owner, PartitionId};
 
+/// Maximum number of characters, and whether a text is accepted.
+type LimitOfName = (usize, fn(&str) -> bool);
+
 fn parses<T: FromStr>(text: &str) -> bool {
     text.parse::<T>().is_ok()
 }
 
 #[test]
 fn a_name_has_one_to_its_maximum_number_of_characters() {
-    let types: [(usize, fn(&str) -> bool); 7] = [
+    let types: [LimitOfName; 7] = [
         (50, parses::<PartitionId>),
         (50, |text| PartitionId::requested(text).is_ok()),
         (253, parses::<AllocationId>),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ipu_core::allocator::{Capacity, CordonTarget, Hardware, InventoryCapacity, Listing, State, Unbounded};
 use ipu_core::hardware::{Inventory, IpuPlace, Topology};
-use ipu_core::{CordonOwner, Timestamp};
+use ipu_core::{CordonOwner, ReasonCode, Timestamp};
 
 use super::controller::{Controller, places};
 use super::world::request;
@@ -53,4 +53,22 @@ fn the_map_has_runs_of_equal_ipus_and_the_capacity_has_every_size() {
     let capacity = state.capacity_by_size(&hardware).remove(0).1.unwrap();
     let fits = capacity.fits.iter().map(|fit| (fit.size.get(), fit.count));
     assert_eq!(Vec::from_iter(fits), [(1, 13), (2, 6), (4, 3), (8, 1), (16, 0)]);
+}
+
+#[test]
+fn the_reason_of_a_busy_pin_names_up_to_four_holders_each_once_with_its_machines() {
+    let on = |number: u32, machines: &str| format!("h{number} holds IPUs of {machines}");
+    let four = || [on(0, "a1"), on(1, "a1"), on(2, "a2"), on(3, "a2")].join(", ");
+    let wanted = request(0, 16);
+    for (sizes, causes) in [
+        (&[8, 4][..], format!("{}, {}", on(0, "a1, a2"), on(1, "a3"))),
+        (&[2; 4], four()),
+        (&[2; 6], format!("{}, 2 more partitions hold some", four())),
+    ] {
+        let reason = pod16(sizes)
+            .reserve(&wanted.id, &wanted.spec, &places(0xffff))
+            .unwrap_err();
+        assert_eq!(reason.code, ReasonCode::PinnedIpusBusy);
+        assert_eq!(reason.message.split_once(": ").unwrap().1, causes);
+    }
 }

@@ -890,3 +890,29 @@ fn calls_are_forgotten_once_no_entry_needs_them_and_they_can_have_no_effect() {
         assert_eq!(retained != nothing, is_kept);
     }
 }
+
+#[test]
+fn a_process_with_rebased_times_judges_answers_alike() {
+    for (begun, lasted) in [
+        (1, 0),
+        (20, 9),
+        (29, 0),
+        (29, 1),
+        (29, 9),
+        (30, 0),
+        (30, 9),
+        (40, 9),
+    ] {
+        let mut calls = Calls::new(entry(releasing()));
+        let _ = calls.call("Remove", Reply::Lost);
+        calls.now += 1_000 * begun;
+        let remove = calls.due().unwrap();
+        calls.in_flight.begin(&remove, BootTime::from_millis(calls.now));
+        let end = BootTime::from_millis(calls.now + 1_000 * lasted);
+        let base = BootTime::from_millis(30_000);
+        let mut rebased = calls.in_flight.rebased(end, base);
+        let answer = calls.in_flight.finish(&remove.id, Reply::Absent, end);
+        assert_eq!(answer.as_ref().unwrap().is_settled, begun >= 30);
+        assert_eq!(rebased.finish(&remove.id, Reply::Absent, base), answer);
+    }
+}
