@@ -197,7 +197,7 @@ pub trait SchedulerUnderTest: Send + 'static {
 /// # Panics
 ///
 /// If a rule is broken: after the last case, with all broken rules, each with the actions that led to it.
-/// Also if one of the variables is set and not a number.
+/// Or if one of the variables is set and not a number.
 pub async fn scheduler_suite<S, F>(start: impl Fn(SocketAddr) -> F + Send + Sync + 'static) -> SuiteReport
 where
     S: SchedulerUnderTest,
