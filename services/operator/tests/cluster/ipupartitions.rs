@@ -10,6 +10,8 @@ use crate::support::wait_until;
 
 /// Number of random actions: half a minute.
 const ROUNDS: u32 = 60;
+/// Number of IPUPartitions that are made, deleted and reset at random.
+const NAMES: u32 = 8;
 
 fn partition(name: &str, spec: Value) -> Value {
     json!({"apiVersion": "graphcore.ai/v1alpha1", "kind": "IPUPartition", "metadata": {"name": name}, "spec": spec})
@@ -293,19 +295,18 @@ async fn no_container_loses_its_partition_while_operators_crash_and_users_act_at
         return;
     };
     let mut random = Random::new(42);
-    let (mut judge, mut made, mut rounds) = (Judge::default(), 0, 0);
+    let (mut judge, mut rounds) = (Judge::default(), 0);
     // On a busy machine, few containers start in the first rounds.
     while rounds < ROUNDS || judge.seen() <= 3 && rounds < 5 * ROUNDS {
         rounds += 1;
-        let some = format!("p{}", random.below(made.max(1)));
+        let number = random.below(NAMES);
+        let some = format!("p{number}");
         match random.below(6) {
-            0 | 1 if made < 8 => {
-                let spec = json!({
-                    "size": 4 << random.below(3), "preemptible": random.chance(70), "priority": random.below(3),
-                });
-                fixture.apply(&partition(&format!("p{made}"), spec));
-                fixture.apply(&deployment(&format!("p{made}")));
-                made += 1;
+            // It may exist.
+            0 | 1 => {
+                let spec = json!({"size": 4 << (number % 3), "preemptible": number % 3 != 0, "priority": number % 2});
+                let _ = fixture.create(&partition(&some, spec));
+                fixture.apply(&deployment(&some));
             }
             2 => {
                 fixture.kubectl(&[
