@@ -2,6 +2,7 @@
 //! is stale. `cargo xtask crd` writes only the CRD of the IPUJob and its reference. `cargo xtask cluster
 //! up` starts a Kubernetes cluster for experiments; `cargo xtask bench-cluster` benchmarks IPUJobs on one.
 //! `cargo xtask package` builds the offline bundle, and `cargo xtask package slurm` that for a Slurm.
+//! `cargo xtask mutants` tests the tests of a library.
 //! `cargo xtask slurm matrix` tests jobs with IPUs on the Slurm of a Debian suite.
 
 mod api;
@@ -9,6 +10,7 @@ mod chart;
 mod cluster;
 mod copies;
 mod crd;
+mod mutants;
 mod package;
 mod proto;
 mod rules;
@@ -41,6 +43,11 @@ fn main() -> ExitCode {
         ["cluster", "down"] => cluster::down(None).map(|()| true),
         ["package"] => root().and_then(package::package).map(|()| true),
         ["package", "slurm"] => root().and_then(package::package_slurm).map(|()| true),
+        ["mutants", package] => mutants::mutants(package, None),
+        ["mutants", package, sample] => sample
+            .parse()
+            .map_err(Into::into)
+            .and_then(|sample| mutants::mutants(package, Some(sample))),
         ["slurm", "matrix", ref arguments @ ..] => slurm::matrix(arguments),
         ["bench-cluster"] => bench_cluster(),
         ["cluster", "down", name] => cluster::down(Some(name)).map(|()| true),
@@ -72,7 +79,7 @@ fn fail(text: &str) -> ExitCode {
 
 fn usage() -> ExitCode {
     fail(
-        "usage: cargo xtask gen [--check] | crd | cluster build [--node | --cert-manager] | cluster up [NAME] [--fsync] [--controllers | --node] | cluster load [NAME] | cluster down [NAME] | package [slurm] | bench-cluster | slurm matrix [--suite bookworm|trixie|forky [--tree DIR]] [--tests] [CELLS]",
+        "usage: cargo xtask gen [--check] | crd | cluster build [--node | --cert-manager] | cluster up [NAME] [--fsync] [--controllers | --node] | cluster load [NAME] | cluster down [NAME] | package [slurm] | bench-cluster | mutants PACKAGE [SAMPLE] | slurm matrix [--suite bookworm|trixie|forky [--tree DIR]] [--tests] [CELLS]",
     );
     ExitCode::from(2)
 }

@@ -1,0 +1,394 @@
+//! Tests the tests: `cargo xtask mutants PACKAGE [SAMPLE]` changes a library in small ways, each of which its
+//! tests should catch.
+//!
+//! One build has all mutants. Each is off until an environment variable has its number.
+
+use std::error::Error;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use proc_macro2::Span;
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
+use syn::{Attribute, BinOp, Block, Expr, ReturnType, Signature, Type, UnOp};
+
+use crate::{print_line, root};
+
+/// The smallest share of mutants in percent that the tests must catch.
+const MIN_PERCENT: usize = 90;
+
+/// Tests that read sources, or that take longer than all others.
+const SKIPPED: [&str; 4] = ["allocator::exhaustive", "docs::", "example_scheduler", "purity"];
+
+/// Added to the crate.
+const SWITCH: &str = r#"
+extern crate std as std_of_switches;
+pub(crate) fn is_on(number: usize) -> bool {
+    static ON: std_of_switches::sync::LazyLock<Option<usize>> = std_of_switches::sync::LazyLock::new(|| {
+        std_of_switches::env::var("MUTANT").ok()?.parse().ok()
+    });
+    *ON == Some(number)
+}
+"#;
+
+/// A part of a file, and the mutants that can stand instead.
+struct MutationSite {
+    range: Range<usize>,
+    line: usize,
+    mutants: Vec<String>,
+}
+
+/// Collects the places of a file.
+struct MutationSites<'a> {
+    text: &'a str,
+    found: Vec<MutationSite>,
+}
+
+impl MutationSites<'_> {
+    fn text_of(&self, spanned: &impl Spanned) -> &str {
+        &self.text[spanned.span().byte_range()]
+    }
+
+    fn add(&mut self, span: Span, mutants: impl IntoIterator<Item = String>) {
+        let (range, line) = (span.byte_range(), span.start().line);
+        let mutants = mutants.into_iter().collect();
+        self.found.push(MutationSite { range, line, mutants });
+    }
+
+    /// Adds early returns at the start of the body of a function.
+    fn add_returns(&mut self, signature: &Signature, body: &Block) {
+        let values: &[&str] = match &signature.output {
+            ReturnType::Default => &[""],
+            ReturnType::Type(_, output) => match self.text_of(&**output) {
+                "bool" => &["true", "false"],
+                "fmt::Result" => &["Ok(())"],
+                "u16" | "u32" | "u64" | "usize" => &["0", "1"],
+                "String" => &["Default::default()"],
+                text if text.starts_with("Option<") => &["None"],
+                text if text.starts_with("Result<(),") => &["Ok(())"],
+                text if text.starts_with("Vec<") => &["Default::default()"],
+                _ => &[],
+            },
+        };
+        if let (Some(first), false) = (body.stmts.first(), values.is_empty()) {
+            let start = first.span().byte_range().start;
+            let mutants = values.iter().map(|value| format!("return {value};")).collect();
+            let line = first.span().start().line;
+            let range = start..start;
+            self.found.push(MutationSite { range, line, mutants });
+        }
+    }
+}
+
+/// Returns the operators that can stand instead of another one, and still compile.
+fn other_operators(op: &BinOp, has_number: bool) -> &'static [&'static str] {
+    match op {
+        BinOp::Eq(_) => &["!="],
+        BinOp::Ne(_) => &["=="],
+        BinOp::Lt(_) => &["<=", ">="],
+        BinOp::Le(_) => &["<", ">"],
+        BinOp::Gt(_) => &[">=", "<="],
+        BinOp::Ge(_) => &[">", "<"],
+        BinOp::And(_) => &["||"],
+        BinOp::Or(_) => &["&&"],
+        BinOp::Add(_) if has_number => &["-"],
+        BinOp::Sub(_) if has_number => &["+"],
+        BinOp::AddAssign(_) if has_number => &["-="],
+        BinOp::SubAssign(_) if has_number => &["+="],
+        _ => &[],
+    }
+}
+
+/// Returns whether an expression is a part of `if let` or of a chain with it.
+fn has_let(expr: &Expr) -> bool {
+    match expr {
+        Expr::Let(_) => true,
+        Expr::Binary(binary) => has_let(&binary.left) || has_let(&binary.right),
+        _ => false,
+    }
+}
+
+fn is_test(attributes: &[Attribute]) -> bool {
+    attributes
+        .iter()
+        .any(|attribute| attribute.path().is_ident("cfg"))
+}
+
+impl<'ast> Visit<'ast> for MutationSites<'_> {
+    // What is evaluated by the compiler cannot be switched.
+    fn visit_item_const(&mut self, _: &'ast syn::ItemConst) {}
+    fn visit_impl_item_const(&mut self, _: &'ast syn::ImplItemConst) {}
+    fn visit_item_static(&mut self, _: &'ast syn::ItemStatic) {}
+    fn visit_type(&mut self, _: &'ast Type) {}
+
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        if !is_test(&item.attrs) {
+            visit::visit_item_mod(self, item);
+        }
+    }
+
+    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
+        if item.sig.constness.is_none() {
+            self.add_returns(&item.sig, &item.block);
+            visit::visit_item_fn(self, item);
+        }
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
+        if item.sig.constness.is_none() {
+            self.add_returns(&item.sig, &item.block);
+            visit::visit_impl_item_fn(self, item);
+        }
+    }
+
+    fn visit_trait_item_fn(&mut self, item: &'ast syn::TraitItemFn) {
+        if let Some(body) = &item.default {
+            self.add_returns(&item.sig, body);
+        }
+        visit::visit_trait_item_fn(self, item);
+    }
+
+    fn visit_expr_binary(&mut self, binary: &'ast syn::ExprBinary) {
+        let has_number = [&binary.left, &binary.right]
+            .iter()
+            .any(|side| matches!(***side, Expr::Lit(_)));
+        if !has_let(&binary.left) && !has_let(&binary.right) {
+            let (left, right) = (self.text_of(&binary.left), self.text_of(&binary.right));
+            let others = other_operators(&binary.op, has_number).iter();
+            let mutants: Vec<_> = others.map(|other| format!("{left} {other} {right}")).collect();
+            self.add(binary.span(), mutants);
+        }
+        visit::visit_expr_binary(self, binary);
+    }
+
+    fn visit_expr_unary(&mut self, unary: &'ast syn::ExprUnary) {
+        if matches!(unary.op, UnOp::Not(_)) {
+            // The operand may be a reference, which has another type than its negation.
+            let mutant = format!("!{}", self.text_of(unary));
+            self.add(unary.span(), [mutant]);
+        }
+        visit::visit_expr_unary(self, unary);
+    }
+
+    fn visit_pat_guard(&mut self, pat: &'ast syn::PatGuard) {
+        if !has_let(&pat.guard) {
+            self.add(pat.guard.span(), ["true".to_owned(), "false".to_owned()]);
+        }
+        visit::visit_pat_guard(self, pat);
+    }
+}
+
+/// A mutant that is in the build.
+struct Mutant {
+    number: usize,
+    description: String,
+}
+
+/// Returns a file with a switch for each mutant.
+fn with_switches(path: &str, text: &str, planted: &mut Vec<Mutant>) -> Result<String, syn::Error> {
+    let mut places = MutationSites {
+        text,
+        found: Vec::new(),
+    };
+    places.visit_file(&syn::parse_file(text)?);
+    let mut places = places.found;
+    places.retain(|place| !place.mutants.is_empty());
+    places.sort_by_key(|place| (place.range.start, std::cmp::Reverse(place.range.end)));
+    // An early return stands before the expressions at the same position.
+    places.sort_by_key(|place| (place.range.start, !place.range.is_empty()));
+    let mut numbered = Vec::new();
+    for place in places {
+        let original = &text[place.range.clone()];
+        let switches = place.mutants.iter().map(|mutant| {
+            let number = planted.len();
+            let description = format!("{path}:{}: `{mutant}` instead of `{original}`", place.line);
+            let description = description.split_whitespace().collect::<Vec<_>>().join(" ");
+            planted.push(Mutant { number, description });
+            format!("if crate::is_on({number}) {{ {mutant} }} else ")
+        });
+        numbered.push((place.range, switches.collect::<String>()));
+    }
+    Ok(render(text, 0..text.len(), &numbered))
+}
+
+/// Returns a part of a file with the switches of the places in it.
+fn render(text: &str, part: Range<usize>, places: &[(Range<usize>, String)]) -> String {
+    let (mut rendered, mut position, mut rest) = (String::new(), part.start, places);
+    while let [(range, switches), following @ ..] = rest {
+        rendered += &text[position..range.start];
+        let inner = following.partition_point(|(other, _)| other.start < range.end);
+        let original = render(text, range.clone(), &following[..inner]);
+        if range.is_empty() {
+            rendered += &format!("{switches} {{}} ");
+        } else {
+            rendered += &format!("({switches}{{ {original} }})");
+        }
+        (position, rest) = (range.end, &following[inner..]);
+    }
+    rendered + &text[position..part.end]
+}
+
+/// Copies what is checked in or staged, with switches in the sources of a package.
+fn plant(root: &Path, copy: &Path, package: &str) -> Result<Vec<Mutant>, Box<dyn Error>> {
+    let prefix = format!("--prefix={}/", copy.display());
+    let mut export = Command::new("git");
+    export
+        .current_dir(root)
+        .args(["checkout-index", "--all", "--force", &prefix]);
+    if !export.status()?.success() {
+        return Err("git checkout-index failed".into());
+    }
+    let mut planted = Vec::new();
+    for path in sources(&copy.join(package).join("src"))? {
+        let text = std::fs::read_to_string(&path)?;
+        let name = path.strip_prefix(copy)?.display().to_string();
+        let mut text = with_switches(&name, &text, &mut planted)?;
+        if path.ends_with("src/lib.rs") {
+            text += SWITCH;
+        }
+        std::fs::write(path, text)?;
+    }
+    Ok(planted)
+}
+
+/// Returns the sources in a folder, sorted.
+fn sources(folder: &Path) -> Result<Vec<PathBuf>, std::io::Error> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() && !path.is_symlink() {
+            files.extend(sources(&path)?);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Builds the tests of a package, and returns the programs.
+fn build(copy: &Path, target: &Path, package: &str) -> Result<Vec<String>, Box<dyn Error>> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(copy).env("CARGO_TARGET_DIR", target);
+    cargo.args(["test", "--package", package, "--lib", "--test", "it", "--no-run"]);
+    let output = cargo
+        .arg("--message-format=json-render-diagnostics")
+        .stderr(Stdio::piped())
+        .output()?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into());
+    }
+    let messages = String::from_utf8(output.stdout)?;
+    let messages = messages.lines().map(serde_json::from_str::<serde_json::Value>);
+    let messages = messages.collect::<Result<Vec<_>, _>>()?;
+    let programs = messages
+        .iter()
+        .filter_map(|message| message["executable"].as_str());
+    Ok(programs.map(str::to_owned).collect())
+}
+
+/// Returns whether a program of tests succeeds.
+fn succeeds(folder: &Path, program: &str, mutant: Option<usize>) -> Result<bool, std::io::Error> {
+    let mut tests = Command::new("timeout");
+    tests.args(["--kill-after=1", "60", program]).current_dir(folder);
+    tests
+        .env("CARGO_MANIFEST_DIR", folder)
+        .env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1");
+    for skipped in SKIPPED {
+        tests.args(["--skip", skipped]);
+    }
+    if let Some(number) = mutant {
+        tests.env("MUTANT", number.to_string());
+    }
+    Ok(tests
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()?
+        .success())
+}
+
+/// Plants mutants into a package, runs its tests for each or for a sample, and prints those that no test
+/// catches. Returns whether enough are caught.
+pub(crate) fn mutants(package: &str, sample: Option<usize>) -> Result<bool, Box<dyn Error>> {
+    let root = root()?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let copy = target.join("mutants");
+    let planted = plant(root, &copy, package)?;
+    let programs = build(&copy, &target, package)?;
+    let folder = copy.join(package);
+    for program in &programs {
+        if !succeeds(&folder, program, None)? {
+            return Err(format!("{program} fails without a mutant").into());
+        }
+    }
+    let sample = sample.unwrap_or(planted.len()).clamp(1, planted.len());
+    let tried: Vec<&Mutant> = planted
+        .iter()
+        .step_by(planted.len() / sample)
+        .take(sample)
+        .collect();
+    let count_missed = |mutants: &[&Mutant]| -> Result<usize, std::io::Error> {
+        let mut missed = 0;
+        for mutant in mutants {
+            let mut is_caught = false;
+            for program in &programs {
+                is_caught = is_caught || !succeeds(&folder, program, Some(mutant.number))?;
+            }
+            if !is_caught {
+                print_line(&mutant.description);
+                missed += 1;
+            }
+        }
+        Ok(missed)
+    };
+    let threads = std::thread::available_parallelism()?.get();
+    let results = std::thread::scope(|scope| {
+        let parts = tried.chunks(tried.len().div_ceil(threads));
+        let workers: Vec<_> = parts.map(|part| scope.spawn(|| count_missed(part))).collect();
+        workers
+            .into_iter()
+            .map(|worker| worker.join())
+            .collect::<Vec<_>>()
+    });
+    let mut caught = tried.len();
+    for result in results {
+        caught -= result.map_err(|_| "a thread panicked")??;
+    }
+    let percent = caught * 100 / tried.len();
+    print_line(&format!(
+        "{caught} of {} mutants of {package} are caught ({percent} %)",
+        tried.len()
+    ));
+    Ok(percent >= MIN_PERCENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_switches;
+
+    #[test]
+    fn nested_conditions_have_one_switch_for_each_mutant() {
+        let mut planted = Vec::new();
+        let text = "fn f(a: u32) -> bool { !g() && a < 4 }";
+        let switched = with_switches("f.rs", text, &mut planted).unwrap();
+        let expected = "fn f(a: u32) -> bool { \
+            if crate::is_on(0) { return true; } else if crate::is_on(1) { return false; } else  {} \
+            (if crate::is_on(2) { !g() || a < 4 } else { \
+            (if crate::is_on(3) { !!g() } else { !g() }) && \
+            (if crate::is_on(4) { a <= 4 } else if crate::is_on(5) { a >= 4 } else { a < 4 }) }) }";
+        assert_eq!(switched, expected);
+        assert_eq!(
+            planted[2].description,
+            "f.rs:1: `!g() || a < 4` instead of `!g() && a < 4`"
+        );
+    }
+
+    #[test]
+    fn what_the_compiler_evaluates_has_no_mutants() {
+        let mut planted = Vec::new();
+        let text = "const A: bool = 1 < 2; const fn f(a: u32) -> bool { a < 1 }";
+        assert_eq!(with_switches("f.rs", text, &mut planted).unwrap(), text);
+        assert!(planted.is_empty());
+    }
+}
