@@ -98,6 +98,33 @@ proptest! {
     }
 
     #[test]
+    fn allocations_share_agents_if_they_have_one_in_common(topology in topologies()) {
+        for one in topology.allocations() {
+            for other in topology.allocations() {
+                let common = !one.agents.is_disjoint(&other.agents);
+                prop_assert_eq!(topology.share_agents(&one.id, &other.id), common);
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_machines_of_a_topology_keep_their_places(topology in topologies(), machines in 0_u32..80) {
+        let places = |topology: &Topology| {
+            let place = |(agent, at): (&AgentId, _)| (at, topology.place(at).unwrap().1, agent.clone());
+            topology.agents().map(place).collect::<BTreeSet<_>>()
+        };
+        let first: BTreeSet<_> = places(&topology).into_iter().take(machines as usize).collect();
+        match topology.with_first_machines(machines) {
+            Ok(kept) => {
+                let last = first.last().map(|(at, ..)| at.link_domain + 1);
+                prop_assert_eq!(Some(kept.link_domains()), last);
+                prop_assert_eq!(places(&kept), first);
+            }
+            Err(error) => prop_assert_eq!((error, machines), (TopologyError::NoMachines, 0)),
+        }
+    }
+
+    #[test]
     fn an_address_and_a_controller_place_identify_the_same_ipu(topology in topologies(), domain in 0_u32..10, ipu in 0_u8..70) {
         let at = IpuAddress { link_domain: domain, ipu };
         let place = topology.place(at).map(|(cluster, place)| (cluster.clone(), place));
@@ -128,8 +155,11 @@ fn agents_without_a_place_fill_link_domains_of_sixteen_in_natural_order() {
         [at(0, 0), at(0, 7), at(0, 36), at(1, 0)],
         ["a1", "a2", "a10", "a17"]
     );
-    let named =
-        Topology::from_agents(&agents_with(&["b-2", "b-10", "b-02"], &[("cluster", "left")])).unwrap();
+    let named = Topology::from_agents(&agents_with(
+        &["b-2", "b-10", "b-02", "100"],
+        &[("cluster", "left")],
+    ))
+    .unwrap();
     assert_eq!(named.topology.clusters()[0].id.as_str(), "left");
     let order: Vec<_> = named.topology.clusters()[0].link_domains[0]
         .machines
@@ -138,7 +168,7 @@ fn agents_without_a_place_fill_link_domains_of_sixteen_in_natural_order() {
         .collect();
     assert_eq!(
         order.iter().map(|agent| agent.as_str()).collect::<Vec<_>>(),
-        ["b-02", "b-2", "b-10"]
+        ["100", "b-02", "b-2", "b-10"]
     );
 }
 
@@ -185,6 +215,7 @@ fn the_last_link_domain_may_be_listed_after_others() {
     agents.extend(agents_with(&["a2"], &[("linkDomain", "4095"), ("ipu", "0")]));
     let found = Topology::from_agents(&agents).unwrap();
     assert_eq!(found.topology.link_domains() as usize, Topology::MAX_LINK_DOMAINS);
+    assert_eq!(found.topology.with_first_machines(2), Ok(found.topology));
     let place = [("cluster", "other"), ("linkDomain", "0"), ("ipu", "0")];
     agents.extend(agents_with(&["a3"], &place));
     assert_rejected(&agents, "at most 4096 link domains");

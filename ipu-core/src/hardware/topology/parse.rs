@@ -64,24 +64,15 @@ impl Topology {
     /// # Ok::<(), ipu_core::hardware::TopologyError>(())
     /// ```
     pub fn with_first_machines(&self, machines: u32) -> Result<Self, TopologyError> {
-        let mut remaining = machines;
-        let mut clusters = Vec::new();
-        for cluster in self.clusters() {
-            let mut cluster = cluster.clone();
-            for domain in &mut cluster.link_domains {
-                let kept = domain.machines.iter().take_while(|machine| {
-                    let keep = machine.is_none() || remaining > 0;
-                    remaining -= u32::from(keep && machine.is_some());
-                    keep
-                });
-                let kept = kept.count();
-                domain.machines.truncate(kept);
-            }
-            cluster.link_domains.retain(|domain| !domain.machines.is_empty());
-            if !cluster.link_domains.is_empty() {
-                clusters.push(cluster);
-            }
-        }
+        let mut places: Vec<_> = self.parts.machines.values().collect();
+        places.sort_unstable();
+        places.truncate(machines as usize);
+        let (domain, slot) = places.last().ok_or(TopologyError::NoMachines)?;
+        let (cluster, number) = self.parts.homes[*domain as usize];
+        let mut clusters = self.clusters()[..=cluster].to_vec();
+        let domains = &mut clusters[cluster].link_domains;
+        domains.truncate(number as usize + 1);
+        domains[number as usize].machines.truncate(usize::from(*slot) + 1);
         Self::new(clusters, None)
     }
 
@@ -245,8 +236,9 @@ mod tests {
             let error = text.parse::<Topology>().unwrap_err().to_string();
             assert!(error.contains("2x16,1x4"), "{text}: {error}");
         }
+        assert_eq!("4096x1".parse::<Topology>().unwrap().machines(), 4096);
         assert_eq!(
-            "5000x16".parse::<Topology>(),
+            "4097x1".parse::<Topology>(),
             Err(TopologyError::TooManyLinkDomains)
         );
         // Would take hundreds of gigabytes if it were built before it is rejected.
