@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::pool::Pool;
 use super::view::domains_of;
-use super::{Block, InventoryView, bitmap};
+use super::{Block, Inventory, InventoryView, bitmap};
 use crate::units::IpuCount;
 
 impl<'a> InventoryView<'a> {
@@ -63,21 +63,23 @@ impl<'a> InventoryView<'a> {
                 .filter_map(move |pool| lowest_whole(pool, domains))
                 .filter_map(whole_block)
         });
-        let rows = if domains.is_none() {
-            Some(self.pool.by_domain())
-        } else {
-            None
-        };
-        let small = rows.into_iter().flatten().flat_map(move |(domain, rows)| {
-            let free = view.inventory.free_mask(domain);
-            let starts = rows.iter().fold(0, |all, (_, mask)| {
-                all | bitmap::starts(free & mask, size.order())
-            });
-            (0..64_u32)
-                .filter(move |first| starts >> first & 1 == 1)
-                .map(move |first| Block::aligned(domain, first, size.order()))
-        });
-        large.chain(small)
+        large.chain(self.blocks_in(size.order(), Inventory::free_mask))
+    }
+
+    /// Iterates over the blocks of 2^`order` IPUs that lie in the mask `usable` of a link domain, by address;
+    /// none for an order over 6.
+    pub(super) fn blocks_in<F>(&self, order: u32, usable: F) -> impl Iterator<Item = Block> + use<'a, F>
+    where
+        F: Fn(&Inventory, u32) -> u64,
+    {
+        let inventory = self.inventory;
+        self.pool.by_domain().flat_map(move |(domain, rows)| {
+            let usable = usable(inventory, domain);
+            let starts = rows
+                .iter()
+                .fold(0, |all, (_, mask)| all | bitmap::starts(usable & mask, order));
+            bitmap::bits(starts).map(move |first| Block::aligned(domain, first, order))
+        })
     }
 
     /// Returns whether all of `block` is in one allocation of this view.

@@ -68,7 +68,8 @@ impl Node {
         base + word.trailing_zeros() as usize / 8
     }
 
-    /// Sets the signature of a child, and returns the union of all children.
+    /// Sets the signature of a child, whose number counts modulo `CHILDREN`, and returns the union of all
+    /// children.
     #[inline]
     fn set(&mut self, child: usize, signature: u8) -> u8 {
         let (place, shift) = ((child / 8) & 3, child % 8 * 8);
@@ -266,7 +267,7 @@ impl FreeIndex {
         let mut child = self.nodes.len() + row;
         while let Some(node) = child.checked_sub(1) {
             child = node / Node::CHILDREN;
-            signature = self.nodes[child].set(node % Node::CHILDREN, signature);
+            signature = self.nodes[child].set(node, signature);
         }
         self.any = signature;
     }

@@ -94,9 +94,9 @@ impl<'a> InventoryView<'a> {
                     >= domains
             }),
             None => self
-                .pool
-                .rows()
-                .any(|(domain, mask)| bitmap::starts(vacant(domain, mask), size.order()) != 0),
+                .blocks_in(size.order(), Inventory::vacant_mask)
+                .next()
+                .is_some(),
         }
     }
 
@@ -129,8 +129,8 @@ impl<'a> InventoryView<'a> {
             .max()
             .unwrap_or(0);
         match whole.checked_ilog2() {
-            Some(order) if order > 0 => IpuCount::from_order((order + 6).min(IpuCount::MAX.order())),
-            _ => self.pool.index.largest(),
+            Some(order) => IpuCount::from_order((order + 6).min(IpuCount::MAX.order())),
+            None => self.pool.index.largest(),
         }
     }
 
@@ -189,13 +189,14 @@ impl<'a> InventoryView<'a> {
                 .map(|row| pool.domain(row) as usize)
                 .filter(|domain| !used[*domain])
                 .collect();
-            let groups = unused.len() / domains;
-            for domain in unused.into_iter().take(groups * domains) {
-                used[domain] = true;
+            for group in unused.chunks_exact(domains) {
+                count += 1;
+                for domain in group {
+                    used[*domain] = true;
+                }
             }
-            count += groups;
         }
-        u32::try_from(count).unwrap_or(u32::MAX)
+        count
     }
 
     /// Iterates over the pools of single allocations of this view.
