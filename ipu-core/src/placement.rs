@@ -324,7 +324,7 @@ mod tests {
         for (range, rule) in [
             (8..12, "IPU 9 of link domain 0 is held by p9"),
             (2..6, "from a multiple of its size on"),
-            (12..14, "that is 2 IPUs"),
+            (12..14, "the choice of the policy pinned: that is 2 IPUs"),
             (16..20, "there is no IPU 16 of link domain 0"),
         ] {
             let reason = rejection(&inventory, 4, &pin(range));
@@ -388,9 +388,17 @@ mod tests {
             cluster: "cl1".parse().unwrap(),
             agents: agents.iter().cloned().collect(),
         };
-        let allocations = alloc::vec![allocation("four", &agents[..4]), allocation("two", &agents[4..])];
-        let inventory =
-            Inventory::new(&Topology::new(topology.clusters().to_vec(), Some(allocations)).unwrap());
+        let inventory_of = |allocations| {
+            Inventory::new(&Topology::new(topology.clusters().to_vec(), Some(allocations)).unwrap())
+        };
+        // An IPU of two allocations is free once.
+        let overlapping = [
+            allocation("four", &agents[..4]),
+            allocation("three", &agents[3..]),
+        ];
+        assert_eq!(inventory_of(overlapping.into()).free(), 24);
+        let disjoint = [allocation("four", &agents[..4]), allocation("two", &agents[4..])];
+        let inventory = inventory_of(disjoint.into());
         let two = AllocationId::new("two").unwrap();
         assert_eq!(inventory.largest_block(), Some(count(16)));
         assert_eq!(inventory.fit_count(count(16), Some(&two)), 0);

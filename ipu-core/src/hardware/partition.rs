@@ -220,19 +220,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_invalid_partition_spec_is_rejected_by_field() {
+    fn an_invalid_partition_spec_is_rejected_by_field_with_a_fix() {
         let of = |size: u32, gcds, replicas, reconfigurable| PartitionSpec {
             gcds,
             replicas,
             reconfigurable,
             ..PartitionSpec::of_size(IpuCount::try_from(size).unwrap())
         };
-        let field = |spec: PartitionSpec| spec.check().err().map(|error| error.field());
-        assert_eq!(field(of(16, 2, 4, true)), None);
-        assert_eq!(field(of(16, 0, 1, false)), Some("gcds"));
-        assert_eq!(field(of(16, 3, 3, false)), Some("gcds"));
-        assert_eq!(field(of(16, 4, 2, false)), Some("replicas"));
-        assert_eq!(field(of(16, 4, 17, false)), Some("replicas"));
-        assert_eq!(field(of(128, 1, 1, true)), Some("reconfigurable"));
+        assert_eq!(of(16, 2, 4, true).check(), Ok(()));
+        assert_eq!(of(64, 4, 64, true).check(), Ok(()));
+        let power = "use 1, 2, 4 or another power of two up to the size";
+        for (spec, value, fix) in [
+            (of(16, 0, 1, false), "gcds 0", power),
+            (of(16, 3, 3, false), "gcds 3", power),
+            (of(16, 4, 2, false), "replicas 2", "leave it out, or use 4"),
+            (of(16, 4, 17, false), "replicas 17", "leave it out, or use 4"),
+            (
+                of(128, 1, 1, true),
+                "reconfigurable true",
+                "leave it out, or ask for at most 64 IPUs",
+            ),
+        ] {
+            let error = spec.check().unwrap_err();
+            let found = format!("{} {}", error.field(), error.value());
+            assert_eq!((&*found, &*error.fix()), (value, fix));
+        }
     }
 }

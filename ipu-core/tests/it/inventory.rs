@@ -73,6 +73,12 @@ proptest! {
             prop_assert_eq!((view.cordoned(), view.cordon_owners()), reference.idle_cordons(scope));
             prop_assert_eq!(view.largest_block(), reference.largest(scope, |at| reference.is_free(at)));
             prop_assert_eq!(view.capacity(), reference.largest(scope, |_| true));
+            prop_assert!(scope.is_none() || view.allocation() == scope);
+            let ipus = reference.ipus(scope);
+            for domain in 0..topology.link_domains() {
+                let free = ipus.iter().filter(|at| at.link_domain == domain && reference.is_free(**at));
+                prop_assert_eq!(view.free_in(domain) as usize, free.count());
+            }
             for size in sizes() {
                 let (found, expected) = (inventory.fit_count(size, scope), reference.fit_count(size, scope));
                 if size <= IpuCount::LINK_DOMAIN || scope.is_some() || nested {
@@ -80,6 +86,8 @@ proptest! {
                 } else {
                     prop_assert!(found <= expected && (found > 0) == (expected > 0), "{} of {}", found, expected);
                 }
+                let fits = reference.has_block(size, scope, |at| reference.is_free(at));
+                prop_assert_eq!(view.fits(size), fits);
                 let without = reference.has_block(size, scope, |at| reference.holder(at).is_none());
                 prop_assert_eq!(view.would_fit_without_cordons(size), without);
                 if size <= IpuCount::LINK_DOMAIN {
@@ -101,6 +109,7 @@ proptest! {
                         prop_assert!(after.vacate(holder).is_ok());
                     }
                     prop_assert!(after.view(scope).unwrap().covers(&blockers.block));
+                    prop_assert_eq!(blockers.block.size(), Some(size));
                     prop_assert_eq!(after.occupy("probe".parse().unwrap(), blockers.block), Ok(()));
                 }
             }
@@ -144,17 +153,17 @@ fn the_inventory_returns_the_documented_numbers_of_a_query() {
 
 #[test]
 fn blockers_are_the_fewest_and_then_the_smallest_holders() {
-    let mut inventory = Inventory::new(&"8x16".parse().unwrap());
+    let mut inventory = Inventory::new(&"9x16".parse().unwrap());
     for (holder, domains) in [("four", 0..4), ("two", 4..6)] {
         inventory
             .occupy(holder.parse().unwrap(), Block::whole(domains).unwrap())
             .unwrap();
     }
-    for (holder, domain) in [("one", 6), ("other", 7)] {
-        let block = Block::within(domain, 0, IpuCount::LINK_DOMAIN).unwrap();
+    for (holder, domain, ipus) in [("one", 6, 64), ("another", 7, 64), ("small", 8, 32)] {
+        let block = Block::within(domain, 0, IpuCount::try_from(ipus).unwrap()).unwrap();
         inventory.occupy(holder.parse().unwrap(), block).unwrap();
     }
-    let blockers = |ipus: u32| {
+    let blockers = |inventory: &Inventory, ipus: u32| {
         let found = inventory
             .blockers_for(IpuCount::try_from(ipus).unwrap(), None)
             .unwrap();
@@ -165,8 +174,10 @@ fn blockers_are_the_fewest_and_then_the_smallest_holders() {
             .collect::<Vec<_>>()
             .join(" ")
     };
-    assert_eq!(blockers(64), "one");
-    assert_eq!(blockers(128), "two");
-    assert_eq!(blockers(256), "four");
-    assert_eq!(blockers(512), "four one other two");
+    assert_eq!(blockers(&inventory, 64), "small");
+    assert_eq!(blockers(&inventory, 128), "two");
+    assert_eq!(blockers(&inventory, 256), "four");
+    assert_eq!(blockers(&inventory, 512), "four one small two");
+    inventory.vacate(&"one".parse().unwrap()).unwrap();
+    assert_eq!(blockers(&inventory, 128), "small");
 }

@@ -76,10 +76,18 @@ fn free_link_domains(reference: &ReferenceInventory, request: &PlacementRequest,
 
 #[test]
 fn every_listed_mode_is_read_from_its_name_and_no_other_text_is() {
-    for name in PlacementMode::NAMES {
-        assert_eq!(name.parse::<PlacementMode>().unwrap().name(), name);
+    let modes = PlacementMode::NAMES.map(|name| name.parse::<PlacementMode>().unwrap());
+    for (mode, name) in modes.iter().zip(PlacementMode::NAMES) {
+        assert_eq!((mode.name(), mode.to_string().as_str()), (name, name));
+        assert_eq!(modes.iter().filter(|other| *other == mode).count(), 1);
+        let written = serde_json::to_string(mode).unwrap();
+        assert_eq!(serde_json::from_str::<PlacementMode>(&written).unwrap(), *mode);
     }
-    assert!("Delegated".parse::<PlacementMode>().is_err());
+    let error = "Delegated".parse::<PlacementMode>().unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "placement \"Delegated\" does not exist; use one of delegated, first-fit, best-fit"
+    );
 }
 
 #[test]

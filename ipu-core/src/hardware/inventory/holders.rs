@@ -215,6 +215,17 @@ mod tests {
     use super::*;
     use crate::units::IpuCount;
 
+    #[test]
+    fn two_ids_of_one_digest_are_two_holders() {
+        let mut ids = (0..).map(|number| PartitionId::new(format!("p-{number}")).unwrap());
+        let mut by_digest = BTreeMap::new();
+        let pair = ids.find_map(|id| Some((by_digest.insert(digest(&id), id.clone())?, id)));
+        let (one, other) = pair.unwrap();
+        let mut holders = Holders::new(1);
+        holders.insert(one, Block::within(0, 0, IpuCount::ONE).unwrap());
+        assert_eq!(holders.block_of(&other), None);
+    }
+
     proptest! {
         #[test]
         fn holders_are_found_despite_digest_collisions(
