@@ -183,12 +183,6 @@ impl fmt::Display for ReasonCode {
     }
 }
 
-impl PartialEq<str> for ReasonCode {
-    fn eq(&self, code: &str) -> bool {
-        self.as_str() == code
-    }
-}
-
 impl PartialEq<&str> for ReasonCode {
     fn eq(&self, code: &&str) -> bool {
         self.as_str() == *code

@@ -36,7 +36,7 @@ struct Demand<'a> {
 
 /// Returns the changes after which exactly the holders are asked that should be.
 pub(super) fn preempt(state: &State, hardware: &Hardware, policy: &Policy, now: Timestamp) -> Vec<Change> {
-    let request = asking_request(state, hardware, policy, now);
+    let request = asking_request(state, policy);
     let demand = request.and_then(|request| demand_of(state, request, hardware, policy, now));
     let demand = demand.as_ref();
     let mut changes = Vec::new();
@@ -74,21 +74,14 @@ pub(super) fn preempt(state: &State, hardware: &Hardware, policy: &Policy, now: 
     changes
 }
 
-/// Returns the first queued request that may preempt and does not start by itself.
-fn asking_request<'a>(
-    state: &'a State,
-    hardware: &Hardware,
-    policy: &Policy,
-    now: Timestamp,
-) -> Option<&'a Arc<Entry>> {
+/// Returns the first queued request that may preempt.
+fn asking_request<'a>(state: &'a State, policy: &Policy) -> Option<&'a Arc<Entry>> {
     if !policy.preemption {
         return None;
     }
     let used = QuotaUse::new(&policy.quotas, state.entries().map(|entry| &**entry));
     let mut queue = state.queue();
-    let first = queue.find(|entry| !entry.preemptible && used.exceeded_by(entry).is_none())?;
-    let hypothesis = Hypothesis::new(state, first, hardware, policy, now);
-    hypothesis.start_without(&[]).is_none().then_some(first)
+    queue.find(|entry| !entry.preemptible && used.exceeded_by(entry).is_none())
 }
 
 /// Returns the demand of `request`, with the partitions whose owners are asked; none if the request does not
@@ -122,11 +115,17 @@ fn demand_of<'a>(
         let is_new = asked_at(&entry.id).is_none();
         (is_new, entry.priority, entry.held_since, &entry.id)
     });
-    let mut hypothesis = Hypothesis::new(state, request, hardware, policy, now);
     let releasing = state
         .entries()
         .filter(|entry| matches!(entry.phase, Phase::Releasing { refusal: None }));
-    hypothesis.ending = releasing.map(|entry| &**entry).collect();
+    let hypothesis = Hypothesis {
+        state,
+        request,
+        hardware,
+        policy,
+        now,
+        ending: releasing.map(|entry| &**entry).collect(),
+    };
     let mut holders = Vec::new();
     let mut start = hypothesis.start_without(&[]);
     // Otherwise it starts once the releases under way have ended.
@@ -172,24 +171,7 @@ struct Hypothesis<'a> {
     ending: Vec<&'a Entry>,
 }
 
-impl<'a> Hypothesis<'a> {
-    const fn new(
-        state: &'a State,
-        request: &'a Entry,
-        hardware: &'a Hardware,
-        policy: &'a Policy,
-        now: Timestamp,
-    ) -> Self {
-        Self {
-            state,
-            request,
-            hardware,
-            policy,
-            now,
-            ending: Vec::new(),
-        }
-    }
-
+impl Hypothesis<'_> {
     /// Returns the IPUs on which the request starts if the partitions of `released` end too.
     fn start_without(&self, released: &[&Entry]) -> Option<KeptIpus> {
         let mut state = self.state.clone();
@@ -200,7 +182,7 @@ impl<'a> Hypothesis<'a> {
         }
         let mut scan = QueueScan::new(&state, &hardware, self.policy, self.now).naming_ipus();
         for ahead in state.ahead_of(self.request) {
-            scan.advance(ahead);
+            scan.start(ahead);
         }
         match scan.evaluate(&self.refused_until_now(&state, &hardware)) {
             QueueDecision::Start { controller, places } => Some(KeptIpus { controller, places }),

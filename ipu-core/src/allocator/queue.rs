@@ -108,7 +108,7 @@ struct NoCapacity {
     explanation: OnceCell<(Reason, Vec<Blocker>)>,
 }
 
-/// A scan of the queue. [`advance`](Self::advance) only decides on an entry, [`evaluate`](Self::evaluate)
+/// A scan of the queue. [`start`](Self::start) only decides on an entry, [`evaluate`](Self::evaluate)
 /// explains the decision too. An explanation costs much more than a decision, so only the reported entries
 /// get one.
 pub(crate) struct QueueScan<'a> {
@@ -160,13 +160,8 @@ impl<'a> QueueScan<'a> {
         self.blocked.overtaken_by(entry)
     }
 
-    /// Decides on the next entry of the queue, without an explanation.
-    pub(crate) fn advance(&mut self, entry: &'a Entry) {
-        self.start(entry);
-    }
-
-    /// Decides on the next entry of the queue as [`advance`](Self::advance) does. Returns the decision if the
-    /// entry starts.
+    /// Decides on the next entry of the queue, without an explanation. Returns the decision if the entry
+    /// starts.
     pub(crate) fn start(&mut self, entry: &'a Entry) -> Option<QueueDecision> {
         self.position = self.position.saturating_add(1);
         if entry.unconfirmed {
@@ -228,11 +223,8 @@ impl<'a> QueueScan<'a> {
             return Err(QueueObstacle::HeldBackBy(barrier));
         }
         // A refusal by a controller is a reason of this entry only, not of its shape.
-        let refused = self
-            .capacities
-            .iter()
-            .any(|capacity| capacity.own_refusal(entry, self.policy, self.now).is_some());
-        if !refused && let Some(no_capacity) = self.no_capacity.get(&shape_of(entry)) {
+        let shape = Some(shape_of(entry)).filter(|_| entry.refusals.is_empty());
+        if let Some(no_capacity) = shape.and_then(|shape| self.no_capacity.get(&shape)) {
             return Err(QueueObstacle::NoCapacity(Rc::clone(no_capacity)));
         }
         match self.reserve_for(entry) {
@@ -252,8 +244,8 @@ impl<'a> QueueScan<'a> {
             }
             Err(reasons) => {
                 let no_capacity = Rc::new(self.no_capacity_for(entry, reasons));
-                if !refused {
-                    self.no_capacity.insert(shape_of(entry), Rc::clone(&no_capacity));
+                if let Some(shape) = shape {
+                    self.no_capacity.insert(shape, Rc::clone(&no_capacity));
                 }
                 Err(QueueObstacle::NoCapacity(no_capacity))
             }
@@ -310,13 +302,8 @@ impl<'a> QueueScan<'a> {
             };
             !reasons.iter().any(refused) && capacity.would_fit_without_starting(entry)
         });
-        let is_permanent = || {
-            reasons
-                .iter()
-                .all(|(_, reason)| NEVER_FITS.contains(&reason.code))
-        };
         let can_help = |capacity: &ControllerCapacity<'_>| capacity.can_help(entry, self.policy, self.now);
-        let cause = if kept_at.is_some() || !is_permanent() && self.capacities.iter().any(can_help) {
+        let cause = if kept_at.is_some() || self.capacities.iter().any(can_help) {
             WaitCause::NoCapacity
         } else {
             WaitCause::Other
@@ -385,12 +372,8 @@ impl<'a> QueueScan<'a> {
             let mut capacities = self.capacities.iter();
             !capacities.any(|capacity| capacity.can_help_without(namespace, entry, self.policy, self.now))
         };
-        // A rejection of the entry itself does not apply to others of its shape.
-        if self
-            .capacities
-            .iter()
-            .any(|one| one.own_refusal(entry, self.policy, self.now).is_some())
-        {
+        // A refusal of the entry itself does not apply to others of its shape.
+        if !entry.refusals.is_empty() {
             return compute();
         }
         *self
@@ -399,13 +382,6 @@ impl<'a> QueueScan<'a> {
             .or_insert_with(compute)
     }
 }
-
-/// Codes of reasons that no end of a partition or cordon changes.
-const NEVER_FITS: [ReasonCode; 3] = [
-    ReasonCode::TooLarge,
-    ReasonCode::UnknownAllocation,
-    ReasonCode::ControllerUnavailable,
-];
 
 /// Returns the reason of an entry of an old copy of the record.
 #[must_use]

@@ -89,8 +89,7 @@ impl<'a> QuotaUse<'a> {
     /// Returns the first quota that `entry` would exceed.
     pub(crate) fn exceeded_by(&self, entry: &Entry) -> Option<Excess<'a>> {
         quotas_of(self.quotas, entry).find_map(|(subject, quota)| {
-            let used = self.used.get(subject);
-            let ipus = used.map_or(0, |used| used.ipus);
+            let ipus = self.ipus(subject);
             let partitions = u32::try_from(self.holders(subject).len()).unwrap_or(u32::MAX);
             let (unit, limit, held, requested) = match (quota.max_ipus, quota.max_partitions) {
                 (Some(limit), _) if ipus.saturating_add(entry.size()) > limit => {

@@ -5,9 +5,7 @@ use alloc::string::{String, ToString as _};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{
-    Blocker, NEVER_FITS, NoCapacity, QueueObstacle, QueueScan, QueueStatus, ReasonsByController, WaitCause,
-};
+use super::{Blocker, NoCapacity, QueueObstacle, QueueScan, QueueStatus, ReasonsByController, WaitCause};
 use crate::allocator::capacity::Hardware;
 use crate::allocator::entry::Entry;
 use crate::allocator::expected_start::Timeline;
@@ -68,6 +66,13 @@ impl QueueStatus {
         self
     }
 }
+
+/// Codes of reasons that no end of a partition or cordon changes.
+const NEVER_FITS: [ReasonCode; 3] = [
+    ReasonCode::TooLarge,
+    ReasonCode::UnknownAllocation,
+    ReasonCode::ControllerUnavailable,
+];
 
 /// Number of cordons or partitions that a message describes.
 const MAX_NAMES: usize = 3;
@@ -209,9 +214,8 @@ impl<'a> QueueScan<'a> {
             .iter()
             .min_by_key(|(name, reason)| {
                 let rank = match &reason.code {
-                    ReasonCode::SameController => 3,
-                    code if code.is_permanent() => 2,
-                    ReasonCode::ControllerUnavailable => 1,
+                    ReasonCode::SameController => 2,
+                    code if code.is_permanent() => 1,
                     _ => 0,
                 };
                 let block = open()

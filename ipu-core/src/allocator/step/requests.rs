@@ -107,7 +107,7 @@ fn start_or_reject(
 ) -> Step {
     let mut scan = QueueScan::new(state, hardware, policy, now);
     for ahead in state.ahead_of(&entry) {
-        scan.advance(ahead);
+        scan.start(ahead);
     }
     match scan.evaluate(&entry) {
         QueueDecision::Wait(status)
