@@ -72,3 +72,15 @@ fn the_reason_of_a_busy_pin_names_up_to_four_holders_each_once_with_its_machines
         assert_eq!(reason.message.split_once(": ").unwrap().1, causes);
     }
 }
+
+#[test]
+fn a_dry_run_names_the_holders_that_have_to_end_beside_its_own_partitions() {
+    let mut view = Controller::new(0, 16).view(Timestamp::from_millis(1));
+    view.listing = Ok(Arc::new(Listing::new([], Box::new(pod16(&[8])))));
+    let (hardware, specs) = (
+        Hardware::new(vec![view]),
+        [4, 8].map(|size| request(0, size).spec),
+    );
+    let results = State::default().dry_run(&hardware, &specs, &[]);
+    assert_eq!(results[1].blockers, ["h0".parse().unwrap()]);
+}

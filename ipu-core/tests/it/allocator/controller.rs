@@ -313,7 +313,11 @@ impl Capacity for Pool {
             length if length > size as usize => free_block(free & mask(wanted), size, self.ipus),
             _ => Some(mask(wanted)).filter(|wanted| wanted & !free == 0),
         };
-        let block = block.ok_or_else(|| Reason::new(ReasonCode::NotEnoughFree, "too few IPUs are free"))?;
+        let code = match self.kept {
+            0 => ReasonCode::NotEnoughFree,
+            _ => ReasonCode::Cordoned,
+        };
+        let block = block.ok_or_else(|| Reason::new(code, "too few IPUs are free"))?;
         self.taken.push((id.clone(), block));
         Ok(places(block))
     }

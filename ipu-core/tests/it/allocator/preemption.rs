@@ -29,6 +29,29 @@ pub(super) struct Job {
     pub(super) pin: Option<usize>,
 }
 
+/// Returns a job of `1 << order` IPUs.
+pub(super) const fn job(order: u32, namespace: usize, pin: Option<usize>) -> Job {
+    Job {
+        order,
+        namespace,
+        priority: 0,
+        is_preemptible: false,
+        pin,
+    }
+}
+
+impl Job {
+    pub(super) const fn preemptible(mut self) -> Self {
+        self.is_preemptible = true;
+        self
+    }
+
+    pub(super) const fn urgent(mut self) -> Self {
+        (self.priority, self.is_preemptible) = (9, false);
+        self
+    }
+}
+
 pub(super) fn jobs() -> impl Strategy<Value = Job> {
     let pin = prop::option::weighted(0.2, 0_usize..2);
     let parts = (0_u32..4, 0_usize..3, 0_i32..4, prop::bool::weighted(0.7), pin);
@@ -225,9 +248,37 @@ impl Bed {
         copy.state.get(id).is_some_and(|entry| entry.phase.holds())
     }
 
-    /// Checks that one request asks, that it may ask each of the holders, that it starts if they obey, and
-    /// that it needs each of them.
+    /// Returns the first request in the queue that may preempt: it is neither preemptible nor over quota.
+    fn first_that_may_preempt(&self) -> Option<&Arc<Entry>> {
+        let usage = self.state.quota_usage(&self.policy);
+        let is_over_quota = |entry: &Entry| {
+            let namespace = entry.owner.as_ref().unwrap().job.namespace.clone();
+            let subject = QuotaSubject::Namespace(namespace);
+            let mut usage = usage.iter().filter(|usage| usage.subject == subject);
+            usage.any(|usage| Some(usage.ipus + entry.spec.size.get()) > usage.quota.max_ipus)
+        };
+        let mut queue = self.state.queue();
+        queue.find(|entry| !entry.preemptible && !is_over_quota(entry))
+    }
+
+    /// Returns the holders that `request` may ask to release their partitions.
+    fn may_be_asked_by(&self, request: &Entry) -> BTreeSet<PartitionId> {
+        let now = Timestamp::from_millis(self.now);
+        let has_time = |id: &PartitionId| {
+            let asked = request.asked.iter().find(|asked| asked.id == *id);
+            asked.is_none_or(|asked| now.since(asked.at) < self.policy.preemption_grace)
+        };
+        let holders = self.state.entries().filter(|entry| {
+            let is_held = matches!(entry.phase, Phase::Active | Phase::Failed { .. });
+            is_held && entry.preemptible && entry.priority < request.priority && has_time(&entry.id)
+        });
+        holders.map(|entry| entry.id.clone()).collect()
+    }
+
+    /// Checks that the first request that may preempt asks if that helps, that it may ask each of the
+    /// holders, that it starts if they obey, and that it needs each of them.
     fn check_demands(&self) -> Result<(), TestCaseError> {
+        let first = self.first_that_may_preempt();
         let (asked, by) = self.asked();
         let Some(by) = by else {
             prop_assert!(
@@ -235,17 +286,18 @@ impl Bed {
                 "{:?} are asked by a request that is gone",
                 asked
             );
+            let is_helped = first.is_some_and(|first| {
+                !self.starts_without(&BTreeSet::new(), &first.id)
+                    && self.starts_without(&self.may_be_asked_by(first), &first.id)
+            });
+            prop_assert!(!is_helped, "{:?} asks no holder", first);
             return Ok(());
         };
-        prop_assert!(by.phase == Phase::Queued && !by.preemptible);
+        prop_assert_eq!(Some(&by.id), first.map(|first| &first.id));
+        let may_be_asked = self.may_be_asked_by(by);
         for id in &asked {
             let entry = self.state.get(id).unwrap();
-            prop_assert!(
-                matches!(entry.phase, Phase::Active | Phase::Failed { .. }),
-                "{:?}",
-                entry
-            );
-            prop_assert!(entry.preemptible && entry.priority < by.priority, "{:?}", entry);
+            prop_assert!(may_be_asked.contains(id), "{:?}", entry);
             prop_assert_eq!(&entry.preemption.as_ref().unwrap().by, &by.id);
             let others = asked.iter().filter(|other| *other != id).cloned().collect();
             prop_assert!(
@@ -318,8 +370,7 @@ proptest! {
         let held: Vec<Request> =
             held.map(|(number, job)| bed.request(&format!("j{number}"), job)).collect();
         held.iter().for_each(|request| bed.submit(request));
-        let urgent = Job { priority: 9, is_preemptible: false, ..urgent };
-        let urgent = bed.request("urgent", urgent);
+        let urgent = bed.request("urgent", urgent.urgent());
         bed.submit(&urgent);
         let (asked, by) = bed.asked();
         if by.is_none_or(|by| by.id != urgent.id) {
@@ -346,5 +397,38 @@ proptest! {
         }
         prop_assert_eq!(stopped, asked.len(), "stopped jobs");
         prop_assert!(bed.holds(&urgent));
+    }
+}
+
+#[test]
+fn a_holder_at_the_first_controller_is_asked_once_and_then_one_at_the_next() {
+    let mut bed = Bed::new(&[4, 4], Policy::default());
+    bed.policy.preemption = true;
+    let held = ["a", "b"].map(|name| bed.request(name, job(2, 0, None).preemptible()));
+    held.iter().for_each(|request| bed.submit(request));
+    bed.submit(&bed.request("urgent", job(2, 0, None).urgent()));
+    for (passed, number, asked) in [(0, 0, 0), (599_999, 0, 599_999), (1, 1, 0)] {
+        bed.now += passed;
+        bed.settle();
+        let preemption = &bed.state.get(&held[number].id).unwrap().preemption;
+        let at = preemption.as_ref().unwrap().at.as_millis();
+        assert_eq!((bed.asked().0.len(), at), (1, bed.now - asked));
+    }
+}
+
+#[test]
+fn a_refused_request_asks_no_holder_until_the_grace_period_is_over() {
+    let mut bed = Bed::new(&[8], Policy::default());
+    bed.policy.preemption = true;
+    bed.submit(&bed.request("held", job(2, 0, None).preemptible()));
+    bed.controllers[0].refuses = true;
+    bed.submit(&bed.request("refused", job(2, 0, None).urgent()));
+    bed.controllers[0].refuses = false;
+    // It takes IPUs that were free, so that the request needs those of a holder.
+    bed.submit(&bed.request("small", job(0, 0, None).preemptible()));
+    for (passed, is_asked) in [(0, false), (599_998, false), (1, true)] {
+        bed.now += passed;
+        bed.settle();
+        assert_eq!(!bed.asked().0.is_empty(), is_asked, "{passed}");
     }
 }

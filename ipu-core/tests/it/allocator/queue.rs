@@ -1,21 +1,18 @@
 //! The queue as tables: competition for capacity, refusals, and shares of namespaces.
 
-use ipu_core::allocator::{Event, Policy, evaluate_queue};
-use ipu_core::{ReasonCode, Timestamp};
+use std::sync::Arc;
+use std::time::Duration;
 
-use super::preemption::{Bed, Job};
+use ipu_core::allocator::{
+    Change, Cordon, CordonTarget, Entry, Event, Hardware, Policy, Quota, QuotaSubject, State, evaluate_queue,
+    step,
+};
+use ipu_core::{CordonId, CordonOwner, ReasonCode, Timestamp};
+
+use super::controller::{Controller, places};
+use super::preemption::{Bed, Job, job};
 use super::tables::queued_entry;
-
-/// A job of `1 << order` IPUs.
-const fn job(order: u32, namespace: usize, pin: Option<usize>) -> Job {
-    Job {
-        order,
-        namespace,
-        priority: 0,
-        is_preemptible: false,
-        pin,
-    }
-}
+use super::world::request;
 
 /// Returns the codes of the reasons in queue order.
 fn codes(bed: &Bed, now: u64) -> Vec<ReasonCode> {
@@ -95,5 +92,137 @@ fn a_namespace_and_all_of_a_client_queue_no_more_than_their_share() {
         last.client_namespaces = names.collect();
         let has_queued = bed.apply(&Event::Ensure(last));
         assert_eq!(has_queued, is_queued, "{queued:?} {client:?}");
+    }
+}
+
+#[test]
+fn capacity_is_kept_for_an_earlier_request_unless_its_controller_refused_the_later_one() {
+    use ReasonCode::{ControllerRefused, HeldBackForEarlier, NextInLine};
+    for (refusals, code) in [(1, HeldBackForEarlier), (2, ControllerRefused)] {
+        let mut bed = Bed::new(&[8, 8], Policy::default());
+        (0..2).for_each(|at| bed.controllers[at].refuses = true);
+        let later = bed.request("later", job(3, 0, None));
+        bed.submit(&later);
+        let mut later = Entry::clone(bed.state.get(&later.id).unwrap());
+        later.refusals.truncate(refusals);
+        bed.state.apply(&Change::Put(Arc::new(later)));
+        let earlier = bed.request("earlier", job(3, 0, Some(1)).urgent());
+        bed.apply(&Event::Ensure(earlier));
+        assert_eq!(codes(&bed, bed.now), [NextInLine, code]);
+    }
+}
+
+#[test]
+fn a_reason_names_the_request_that_preempts_or_the_cordons_if_no_end_of_a_partition_helps() {
+    let it = "Test n0/u (8 IPUs) preempts";
+    let kept = format!("HeldBackForEarlier: the IPUs that {it} are kept for it");
+    let large = format!("TooLarge: there are too few IPUs; {it} partitions, and their IPUs are kept for it");
+    let few = String::from("Cordoned: c0: too few IPUs are free; c1: there are too few IPUs");
+    let cordoned = format!("{few}; cordons: k (the whole controller) by a: broken");
+    for (is_held, is_cordoned, last, expected) in [
+        (true, false, job(0, 0, Some(0)), kept),
+        (true, false, job(4, 0, Some(0)), large),
+        (true, true, job(3, 0, None), few),
+        (false, true, job(3, 0, None), cordoned),
+    ] {
+        let mut bed = Bed::new(&[8, 4], Policy::default());
+        bed.policy.preemption = true;
+        if is_held {
+            bed.submit(&bed.request("held", job(2, 0, None).preemptible()));
+        }
+        if is_cordoned {
+            let (id, owner) = (CordonId::new("k").unwrap(), CordonOwner::new("a").unwrap());
+            let (name, all) = (Controller::new(0, 8).name, CordonTarget::Controller);
+            assert!(bed.apply(&Event::Cordon(Cordon::new(id, name, all, owner, "broken"))));
+        } else {
+            bed.submit(&bed.request("u", job(3, 0, None).urgent()));
+        }
+        bed.submit(&bed.request("last", last));
+        let now = Timestamp::from_millis(bed.now);
+        let queue = evaluate_queue(&bed.state, &bed.hardware(), &bed.policy, now);
+        assert_eq!(queue.last().unwrap().1.reason.to_string(), expected);
+    }
+}
+
+#[test]
+fn a_quota_limits_the_ipus_and_the_partitions_that_are_held_at_a_time() {
+    use ReasonCode::{NextInLine, QuotaExceeded, QuotaTooSmall};
+    for (max_ipus, max_partitions, code) in [
+        (Some(4), None, NextInLine),
+        (Some(2), None, QuotaExceeded),
+        (Some(1), None, QuotaTooSmall),
+        (None, Some(2), NextInLine),
+        (None, Some(1), QuotaExceeded),
+        (None, Some(0), QuotaTooSmall),
+    ] {
+        let mut bed = Bed::new(&[8], Policy::default());
+        bed.submit(&bed.request("held", job(1, 0, None)));
+        let mut quota = Quota::default();
+        (quota.max_ipus, quota.max_partitions) = (max_ipus, max_partitions);
+        let subject = QuotaSubject::Namespace("n0".parse().unwrap());
+        bed.policy.quotas.insert(subject, quota);
+        let usage = bed.state.quota_usage(&bed.policy);
+        assert_eq!((usage[0].ipus, usage[0].partitions), (2, 1));
+        assert_eq!(usage[0].subject.to_string(), "namespace n0");
+        bed.apply(&Event::Ensure(bed.request("j", job(1, 0, None))));
+        assert_eq!(codes(&bed, bed.now), [code], "{quota:?}");
+    }
+}
+
+#[test]
+fn a_namespace_asks_for_no_priority_or_account_beyond_its_limits_and_what_is_recorded() {
+    let mut policy = Policy::default();
+    policy.namespaces.max_priority = 5;
+    for (account, namespace) in [("own", "n0"), ("other", "n1")] {
+        let namespaces = [namespace.parse().unwrap()].into();
+        policy.namespaces.accounts.insert(account.into(), namespaces);
+    }
+    let wanted = |(priority, account): (i32, &str)| {
+        let mut request = request(0, 1);
+        (request.priority, request.account) = (priority, Some(account.into()));
+        request
+    };
+    for (recorded, asked, is_allowed) in [
+        (None, (5, "open"), true),
+        (None, (6, "open"), false),
+        (None, (0, "own"), true),
+        (None, (0, "other"), false),
+        (Some((9, "other")), (9, "other"), true),
+        (Some((9, "other")), (10, "other"), false),
+        (Some((9, "open")), (9, "other"), false),
+    ] {
+        let state = State::new(recorded.map(|values| queued_entry(&wanted(values))), []);
+        let (event, now) = (Event::Ensure(wanted(asked)), Timestamp::from_millis(1));
+        let result = step(&state, &Hardware::default(), &policy, now, &event);
+        assert_eq!(result.is_ok(), is_allowed, "{recorded:?} {asked:?}");
+    }
+}
+
+#[test]
+fn the_counted_size_of_a_request_grows_with_each_value_by_its_json_and_little_more() {
+    let sizes = |entry: &Entry| (serde_json::to_string(entry).unwrap().len(), entry.record_bytes());
+    let plain = queued_entry(&request(4, 64));
+    let (json, counted) = sizes(&plain);
+    assert!((json + 224..=json + 608).contains(&counted));
+    let changes: [fn(&mut Entry); 12] = [
+        |entry| entry.instance = u32::MAX,
+        |entry| entry.attempt = u32::MAX,
+        |entry| entry.priority = i32::MIN,
+        |entry| entry.preemptible = true,
+        |entry| entry.rejects = true,
+        |entry| entry.max_runtime = Some(Duration::from_millis(u64::MAX)),
+        |entry| entry.account = Some("a".repeat(63)),
+        |entry| entry.spec.allocation = Some("a".parse().unwrap()),
+        |entry| entry.pin.controller = Some("c0".parse().unwrap()),
+        |entry| entry.pin.ipus = places(u64::MAX),
+        |entry| entry.holder = "\u{1}\"\\ä".repeat(99),
+        |entry| entry.owner.as_mut().unwrap().job.name = "~".repeat(253).parse().unwrap(),
+    ];
+    for change in changes {
+        let mut entry = plain.clone();
+        change(&mut entry);
+        let (json, counted) = (sizes(&entry).0 - json, sizes(&entry).1.saturating_sub(counted));
+        let most = json + 40 + 12 * entry.pin.ipus.len();
+        assert!((json..=most).contains(&counted), "{entry:?}");
     }
 }
