@@ -432,6 +432,7 @@ mod tests {
     fn an_error_repeats_at_most_the_maximum_length_of_a_name() {
         let error = PartitionId::new("ä".repeat(1_000)).unwrap_err();
         assert_eq!(error.value, format!("{}…", "ä".repeat(126)));
+        assert_eq!(PartitionId::new("a".repeat(253)).unwrap_err().value.len(), 253);
     }
 
     #[test]

@@ -6,10 +6,11 @@ use std::time::Duration;
 use ipu_core::allocator::{
     Answer, Call, CallKind, CallTimes, Change, Claim, ControllerView, Cordon, CordonTarget, Ended, Entry,
     Event, Hardware, InFlight, OnNoCapacity, Outcome, OwnerLiveness, Owners, Phase, Policy, Release,
-    RemovalRefusal, Reply, Request, RequestError, ServiceState, State, Step, calls, evaluate_queue, step,
+    RemovalRefusal, Reply, Request, RequestError, ServiceState, State, Step, UsageRecord, calls,
+    evaluate_queue, step,
 };
 use ipu_core::hardware::{Partition, PartitionState};
-use ipu_core::{BootTime, CordonId, CordonOwner, Reason, ReasonCode, Timestamp};
+use ipu_core::{BootTime, ClusterId, CordonId, CordonOwner, Reason, ReasonCode, Timestamp};
 
 use super::controller::{Controller, places};
 use super::world::request;
@@ -48,6 +49,14 @@ fn entry(phase: Phase) -> Entry {
     }
     entry.phase = phase;
     entry
+}
+
+/// Returns the first of `entries` after the event; none if it ended.
+fn after(entries: &[&Entry], hardware: &Hardware, event: &Event) -> Option<Entry> {
+    let mut state = State::new(entries.iter().copied().cloned(), []);
+    let step = run(&state, hardware, event);
+    step.changes.iter().for_each(|change| state.apply(change));
+    state.get(&entries[0].id).map(|entry| Entry::clone(entry))
 }
 
 /// Returns a changed copy of `entry`.
@@ -242,7 +251,8 @@ fn a_second_name_of_a_controller_hides_no_reason_of_the_controller() {
     let hardware = Hardware::new(vec![view(0, first), view(1, Err(doubled))]);
     let large = state(Some(&queued_entry(&request(0, 16))));
     let queue = evaluate_queue(&large, &hardware, &Policy::default(), NOW);
-    assert_eq!(queue[0].1.reason.code, ReasonCode::TooLarge);
+    let reason = &queue[0].1.reason;
+    assert_eq!((&reason.code, reason.numbers["free"]), (&ReasonCode::TooLarge, 8));
 }
 
 #[test]
@@ -259,22 +269,19 @@ fn the_owner_of_a_queued_request_of_an_old_copy_gets_the_partition_that_it_has_b
         holder: String::from("2"),
     };
     let release = Event::Release(Release::of(&wanted));
-    for (event, after) in [
+    for (event, expected) in [
         (Event::Ensure(wanted), "active"),
         (renewal, "active"),
         (release, "releasing"),
     ] {
-        let step = run(&state(Some(&copy)), &hardware(&[Lists::It]), &event);
-        let Change::Put(heard) = &step.changes[0] else {
-            panic!("{:?}", step.changes);
-        };
-        let found = (heard.phase.as_str(), heard.unconfirmed, heard.places.clone());
-        assert_eq!(found, (after, false, places(0b11)), "{event:?}");
+        let heard = after(&[&copy], &hardware(&[Lists::It]), &event).unwrap();
+        let found = (heard.phase.as_str(), heard.unconfirmed, heard.places);
+        assert_eq!(found, (expected, false, places(0b11)), "{event:?}");
     }
     // A silent controller may have it.
     let event = Event::Ensure(request(0, 2));
-    let step = run(&state(Some(&copy)), &hardware(&[Lists::Unknown]), &event);
-    assert_eq!(step.changes, []);
+    let heard = after(&[&copy], &hardware(&[Lists::Unknown]), &event);
+    assert_eq!(heard, Some(copy));
 }
 
 #[test]
@@ -284,18 +291,9 @@ fn an_owner_that_is_heard_owns_its_partition_although_the_copy_is_of_a_time_with
         entry.owner = None;
     });
     let wanted = request(0, 2);
-    let step = run(
-        &state(Some(&copy)),
-        &hardware(&[Lists::It]),
-        &Event::Ensure(wanted.clone()),
-    );
-    let Change::Put(heard) = &step.changes[0] else {
-        panic!("{:?}", step.changes);
-    };
-    assert_eq!(
-        (heard.phase.as_str(), &heard.owner),
-        ("active", &Some(wanted.owner))
-    );
+    let event = Event::Ensure(wanted.clone());
+    let heard = after(&[&copy], &hardware(&[Lists::It]), &event).unwrap();
+    assert_eq!((heard.phase, heard.owner), (Phase::Active, Some(wanted.owner)));
 }
 
 #[test]
@@ -305,12 +303,9 @@ fn a_chosen_id_at_another_controller_proves_nothing() {
         entry.id = "chosen".parse().unwrap()
     });
     controller.make_by_hand(&chosen.id, 2, false);
-    let step = run(
-        &state(Some(&chosen)),
-        &Hardware::new(vec![controller.view(NOW)]),
-        &Event::Compare(Owners::default()),
-    );
-    assert_eq!(step.changes, []);
+    let hardware = Hardware::new(vec![controller.view(NOW)]);
+    let event = Event::Compare(Owners::default());
+    assert_eq!(after(&[&chosen], &hardware, &event), Some(chosen));
 }
 
 #[test]
@@ -335,6 +330,17 @@ fn a_listing_from_before_the_present_phase_proves_nothing() {
         &Event::Compare(Owners::default()),
     );
     assert_eq!((step.changes.len(), step.doubted.len()), (0, 0));
+}
+
+#[test]
+fn a_queued_request_starts_on_a_partition_of_a_newer_listing_and_of_any_if_the_clock_was_set_back() {
+    let at = NOW.as_millis();
+    for (since, expected) in [(at - 1, "resetting"), (at, "creating"), (at + 1, "resetting")] {
+        let mut entry = entry(queued());
+        entry.since = Timestamp::from_millis(since);
+        let left = after(&[&entry], &hardware(&[Lists::It]), &Event::Schedule);
+        assert_eq!(left.unwrap().phase.as_str(), expected, "{since}");
+    }
 }
 
 #[test]
@@ -375,15 +381,9 @@ fn the_declared_end_counts_from_the_start_of_the_hold_and_is_unknown_once_it_has
 fn the_ipus_of_an_active_partition_are_recorded_once_they_are_listed() {
     let mut active = entry(Phase::Active);
     active.places = Vec::new();
-    let step = run(
-        &state(Some(&active)),
-        &hardware(&[Lists::It]),
-        &Event::Compare(Owners::default()),
-    );
-    let Change::Put(noted) = &step.changes[0] else {
-        panic!("{:?}", step.changes);
-    };
-    assert_eq!(noted.places, places(0b11));
+    let event = Event::Compare(Owners::default());
+    let noted = after(&[&active], &hardware(&[Lists::It]), &event);
+    assert_eq!(noted.unwrap().places, places(0b11));
 }
 
 #[test]
@@ -394,13 +394,9 @@ fn evidence_of_an_earlier_attempt_or_holder_releases_nothing() {
     let renewed = changed(&judged, |entry| entry.holder = String::from("2"));
     let restarted = changed(&judged, |entry| entry.attempt = 1);
     let again = changed(&judged, |entry| entry.ticket = 9);
+    let event = Event::Compare(owners);
     for entry in [renewed, restarted, again] {
-        let step = run(
-            &state(Some(&entry)),
-            &hardware(&[Lists::It]),
-            &Event::Compare(owners.clone()),
-        );
-        assert_eq!(step.changes, [], "{entry:?}");
+        assert_eq!(after(&[&entry], &hardware(&[Lists::It]), &event), Some(entry));
     }
 }
 
@@ -465,19 +461,21 @@ fn every_answer_moves_the_entry_as_the_table_says() {
         (Phase::Creating, refused(), settled, "waiting"),
         (Phase::Creating, refused(), unsettled, "creating"),
         (Phase::Creating, active(), settled, "active"),
-        (Phase::Creating, broken(), settled, "failed"),
+        (Phase::Creating, active(), unsettled, "active"),
+        (Phase::Creating, broken(), settled, "broken"),
         (Phase::Creating, Reply::Absent, settled, "creating"),
         (Phase::Resetting, active(), settled, "active"),
-        (Phase::Resetting, broken(), settled, "failed"),
+        (Phase::Resetting, broken(), settled, "broken"),
         (Phase::Resetting, exists(2), settled, "resetting"),
         (Phase::Resetting, Reply::Absent, settled, "waiting"),
         (Phase::Resetting, Reply::Absent, unsettled, "resetting"),
         (Phase::Active, located(0b11), settled, "active"),
-        (Phase::Active, located(0b1100), settled, "failed"),
-        (Phase::Active, Reply::Absent, settled, "failed"),
-        (Phase::Active, broken(), settled, "failed"),
+        (Phase::Active, located(0b1100), settled, "controller c0 has created it again on other IPUs"),
+        (Phase::Active, Reply::Absent, settled, "controller c0 no longer lists the partition"),
+        (Phase::Active, broken(), settled, "broken"),
         (failed(), active(), settled, "active"),
-        (failed(), Reply::Absent, settled, "failed"),
+        (failed(), Reply::Absent, settled, "controller c0 no longer lists the partition"),
+        (failed(), broken(), settled, "broken"),
         (Phase::Quarantined, Reply::Absent, settled, ""),
         (Phase::Quarantined, active(), settled, "quarantined"),
         (releasing(), Reply::Absent, settled, ""),
@@ -485,18 +483,50 @@ fn every_answer_moves_the_entry_as_the_table_says() {
         (releasing(), active(), settled, "releasing"),
         (releasing(), Reply::NeedsForce { message: message() }, settled, "releasing"),
     ];
-    for (phase, reply, is_settled, after) in rows {
+    for (phase, reply, is_settled, expected) in rows {
         let recorded = entry(phase);
-        let mut state = state(Some(&recorded));
         let event = Event::Answered(answer(&recorded, reply.clone(), is_settled));
-        let step = run(&state, &hardware(&[Lists::It]), &event);
-        step.changes.iter().for_each(|change| state.apply(change));
-        let left = state.get(&recorded.id).map_or("", |entry| entry.phase.as_str());
-        assert_eq!(
-            left, after,
-            "{} and {reply:?}, settled: {is_settled}",
-            recorded.phase
-        );
+        let left = after(&[&recorded], &hardware(&[Lists::It]), &event);
+        let context = format!("{} and {reply:?}, settled: {is_settled}", recorded.phase);
+        let name = match left.as_ref().map(|left| &left.phase) {
+            Some(Phase::Failed { errors }) => &*errors[0],
+            phase => phase.map_or("", Phase::as_str),
+        };
+        assert_eq!(name, expected, "{context}");
+        let Some(left) = left else { continue };
+        let is_refusal = matches!(reply, Reply::NeedsForce { .. });
+        assert_eq!(left.removal_refusal().is_some(), is_refusal, "{context}");
+        if left.phase == recorded.phase {
+            assert_eq!(left, recorded, "{context}");
+        } else if left.phase == Phase::Active {
+            assert_eq!(left.unsettled, !is_settled, "{context}");
+        }
+    }
+}
+
+#[test]
+fn a_partition_becomes_active_on_known_ipus_that_no_other_one_of_its_cluster_may_use() {
+    let active = || status(PartitionState::Active);
+    let entry = |phase, ipus, cluster: Option<&str>| {
+        let mut entry = entry(phase);
+        entry.places = places(ipus);
+        entry.cluster = cluster.map(|name| ClusterId::new(name).unwrap());
+        entry
+    };
+    let mut user = entry(Phase::Active, 0b11, Some("a"));
+    user.id = "user".parse().unwrap();
+    for (entry, reply, expected) in [
+        (entry(Phase::Creating, 0, None), active(), "creating"),
+        (entry(Phase::Creating, 0, None), located(0b1100), "active"),
+        (entry(Phase::Active, 0, None), located(0b1100), "active"),
+        (entry(failed(), 0, None), active(), "active"),
+        (entry(Phase::Creating, 0b11, None), active(), "failed"),
+        (entry(Phase::Creating, 0b11, Some("a")), active(), "failed"),
+        (entry(Phase::Creating, 0b11, Some("b")), active(), "active"),
+    ] {
+        let event = Event::Answered(answer(&entry, reply, true));
+        let left = after(&[&entry, &user], &hardware(&[Lists::Nothing]), &event);
+        assert_eq!(left.unwrap().phase.as_str(), expected, "{event:?}");
     }
 }
 
@@ -507,10 +537,7 @@ fn an_answer_to_an_earlier_operation_moves_nothing() {
     let later = changed(&creating, |entry| entry.operations += 1);
     let other = changed(&creating, |entry| entry.ticket += 1);
     for entry in [later, other] {
-        assert_eq!(
-            run(&state(Some(&entry)), &hardware(&[Lists::It]), &event).changes,
-            []
-        );
+        assert_eq!(after(&[&entry], &hardware(&[Lists::It]), &event), Some(entry));
     }
 }
 
@@ -540,12 +567,16 @@ fn a_partition_under_a_chosen_id_is_taken_over_only_if_the_allocator_may_have_cr
     chosen.id = "training".parse().unwrap();
     let mut found = found(2, 0b11, PartitionState::Active);
     found.id = chosen.id.clone();
-    for (is_settled, after) in [(true, None), (false, Some("resetting"))] {
-        let mut state = state(Some(&chosen));
+    for (is_settled, expected) in [(true, None), (false, Some("resetting"))] {
         let answer = answer(&chosen, Reply::Exists(Some(found.clone())), is_settled);
-        let step = run(&state, &hardware(&[Lists::Nothing]), &Event::Answered(answer));
-        step.changes.iter().for_each(|change| state.apply(change));
-        assert_eq!(state.get(&chosen.id).map(|entry| entry.phase.as_str()), after);
+        let event = Event::Answered(answer);
+        let left = after(&[&chosen], &hardware(&[Lists::Nothing]), &event);
+        assert_eq!(left.as_ref().map(|entry| entry.phase.as_str()), expected);
+        let released = changed(&chosen, |entry| {
+            (entry.phase, entry.operations) = (releasing(), entry.operations + 1);
+        });
+        let left = after(&[&released], &hardware(&[Lists::Nothing]), &event);
+        assert_eq!(left.is_none(), is_settled);
     }
 }
 
@@ -803,17 +834,14 @@ fn a_repeated_request_moves_the_entry_as_the_table_says() {
         (failed(), is_copy, &active, 0, "active"),
         (failed(), is_copy, &broken, 0, "failed"),
     ];
-    for (number, (phase, is_copy, listed, attempt, after)) in rows.into_iter().enumerate() {
+    for (number, (phase, is_copy, listed, attempt, expected)) in rows.into_iter().enumerate() {
         let recorded = changed(&entry(phase), |entry| entry.unconfirmed = is_copy);
         let mut controller = Controller::new(0, 8);
         controller.make_by_hand(&recorded.id, 2, false);
         controller.partitions.get_mut(&recorded.id).unwrap().state = listed.clone();
-        let mut state = state(Some(&recorded));
         let event = Event::Ensure(request(0, 2).with_attempt(attempt));
-        let step = run(&state, &Hardware::new(vec![controller.view(NOW)]), &event);
-        step.changes.iter().for_each(|change| state.apply(change));
-        let left = state.get(&recorded.id).unwrap();
-        assert_eq!(left.phase.as_str(), after, "row {number}");
+        let left = after(&[&recorded], &Hardware::new(vec![controller.view(NOW)]), &event);
+        assert_eq!(left.unwrap().phase.as_str(), expected, "row {number}");
     }
 }
 
@@ -840,6 +868,31 @@ fn an_administrator_releases_only_partitions_without_an_owner() {
 }
 
 #[test]
+fn force_that_an_owner_allows_stays_allowed() {
+    for (phase, unforced) in [(Phase::Active, false), (releasing(), true)] {
+        let recorded = changed(&entry(phase), |entry| entry.unforced = unforced);
+        let mut release = Release::of(&request(0, 2));
+        release.force = unforced;
+        let left = after(&[&recorded], &hardware(&[Lists::It]), &Event::Release(release));
+        assert_eq!(left.unwrap().unforced, !unforced);
+    }
+}
+
+#[test]
+fn a_hold_ends_once_its_entry_is_gone_or_begins_another_hold() {
+    let held = |(ticket, since)| {
+        changed(&entry(Phase::Active), |entry| {
+            (entry.ticket, entry.held_since) = (ticket, Some(Timestamp::from_millis(since)));
+        })
+    };
+    for next in [None, Some((1, 1)), Some((2, 1)), Some((1, 2))] {
+        let record = UsageRecord::from_transition(&held((1, 1)), next.map(held).as_ref(), NOW);
+        let used = (next != Some((1, 1))).then_some(2 * (NOW.as_millis() - 1));
+        assert_eq!(record.map(|record| record.ipu_millis()), used, "{next:?}");
+    }
+}
+
+#[test]
 fn a_cordon_affects_the_holders_of_its_controller_and_only_its_owner_lifts_it() {
     let here = entry(Phase::Active);
     let there = changed(&here, |entry| {
@@ -852,9 +905,17 @@ fn a_cordon_affects_the_holders_of_its_controller_and_only_its_owner_lifts_it() 
     let id = CordonId::new("k").unwrap();
     let owner = |name| CordonOwner::new(name).unwrap();
     let (name, all) = (Controller::new(0, 8).name, CordonTarget::Controller);
-    let cordon = Event::Cordon(Cordon::new(id.clone(), name, all, owner("a"), ""));
-    let step = run(&state, &silent, &cordon);
+    let cordon = |owner, length| {
+        let reason = "r".repeat(length);
+        Event::Cordon(Cordon::new(id.clone(), name.clone(), all.clone(), owner, reason))
+    };
+    for refused in [cordon(owner("a"), 257), cordon(CordonOwner::health(), 0)] {
+        assert!(try_run(&state, &silent, &refused).is_err());
+    }
+    let step = run(&state, &silent, &cordon(owner("a"), 256));
     step.changes.iter().for_each(|change| state.apply(change));
+    assert_eq!(run(&state, &silent, &cordon(owner("a"), 256)).changes, []);
+    assert!(try_run(&state, &silent, &cordon(owner("a"), 0)).is_err());
     let holders = match step.outcome {
         Outcome::Cordoned(effect) => effect.holders,
         other => panic!("{other:?}"),
