@@ -85,18 +85,14 @@ impl<'a> BlockedRequests<'a> {
 
     /// Returns whether entries of two scopes can need the same IPUs.
     fn compete(&self, one: ContentionScope<'_>, other: ContentionScope<'_>) -> bool {
-        let share_ipus = |one: &AllocationId, other: &AllocationId| {
-            let mut views = self.hardware.controllers.iter();
-            views.any(|view| {
-                let listing = view.listing.as_ref();
-                listing.is_ok_and(|listing| listing.capacity().share_ipus(one, other))
-            })
+        let in_common = |(one, other): (&AllocationId, &AllocationId)| {
+            let views = self.hardware.controllers.iter();
+            let mut inventories = views.filter_map(|view| view.listing.as_ref().ok()?.capacity().inventory());
+            one == other || inventories.any(|inventory| inventory.topology().share_agents(one, other))
         };
-        let in_common = match (one.0, other.0) {
-            (Some(one), Some(other)) => one == other || share_ipus(one, other),
-            _ => true,
-        };
-        in_common && can_be_equal(one.1, other.1) && can_be_equal(one.2, other.2)
+        one.0.zip(other.0).is_none_or(in_common)
+            && can_be_equal(one.1, other.1)
+            && can_be_equal(one.2, other.2)
     }
 
     /// Returns the blocked entries in queue order.

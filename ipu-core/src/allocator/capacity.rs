@@ -6,7 +6,7 @@ pub(crate) mod machines;
 mod pinned_capacity;
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -14,8 +14,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::ClusterId;
-use crate::ids::{AgentId, AllocationId, ControllerName, CordonOwner, PartitionId};
+use crate::ids::{AgentId, ClusterId, ControllerName, CordonOwner, PartitionId};
 pub use inventory_capacity::InventoryCapacity;
 pub(crate) use inventory_capacity::cordoned_ipus;
 pub use machines::{MachinesError, PlacementConstraint};
@@ -74,17 +73,6 @@ pub trait Capacity: Send + Sync {
 
     /// Returns whether the controller chooses the IPUs of new partitions, although `reserve` returns some.
     fn is_delegated(&self) -> bool {
-        false
-    }
-
-    /// Returns whether the controller has several clusters, so that the numbers of IPUs alone do not identify
-    /// them.
-    fn has_several_clusters(&self) -> bool {
-        false
-    }
-
-    /// Returns whether two different allocations have IPUs in common. Requests that name them compete then.
-    fn share_ipus(&self, _one: &AllocationId, _other: &AllocationId) -> bool {
         false
     }
 
@@ -183,7 +171,7 @@ impl IpuCounts {
 /// refuses.
 #[derive(Clone, Debug, Default)]
 pub struct Unbounded {
-    taken: BTreeMap<PartitionId, u32>,
+    taken: BTreeSet<PartitionId>,
     /// The reason that no new partitions are taken, if any.
     closed: Option<Reason>,
 }
@@ -202,7 +190,7 @@ impl Capacity for Unbounded {
     }
 
     fn has(&self, id: &PartitionId) -> bool {
-        self.taken.contains_key(id)
+        self.taken.contains(id)
     }
 
     fn reserve(
@@ -218,7 +206,7 @@ impl Capacity for Unbounded {
             let message = "the controller does not report its hardware, so that no block of the requested IPUs can be chosen";
             return Err(Reason::new(ReasonCode::HardwareUnknown, message));
         }
-        self.taken.insert(id.clone(), spec.size.get());
+        self.taken.insert(id.clone());
         Ok(places.to_vec())
     }
 
@@ -227,7 +215,7 @@ impl Capacity for Unbounded {
             |detail: &str| Reason::new(ReasonCode::Cordoned, format!("{owner} cordons {target}{detail}"));
         if *target == CordonTarget::Controller {
             self.closed = Some(closed(""));
-            return Ok(self.taken.keys().cloned().collect());
+            return Ok(self.taken.iter().cloned().collect());
         }
         self.closed = Some(closed(", and the controller does not report its hardware"));
         Err(Reason::new(
@@ -253,7 +241,7 @@ impl Capacity for Unbounded {
     }
 
     fn blockers(&self, _: &PartitionSpec) -> Vec<PartitionId> {
-        self.taken.keys().cloned().collect()
+        self.taken.iter().cloned().collect()
     }
 }
 
@@ -314,8 +302,9 @@ impl Listing {
     /// only one.
     #[must_use]
     pub fn cluster_of(&self, partition: &Partition) -> Option<ClusterId> {
+        let topology = self.capacity.inventory()?.topology();
         let cluster = partition.cluster.clone();
-        cluster.filter(|_| self.capacity.has_several_clusters())
+        cluster.filter(|_| topology.clusters().len() > 1)
     }
 
     /// Returns the observed capacity.
@@ -323,19 +312,6 @@ impl Listing {
     pub fn capacity(&self) -> &dyn Capacity {
         &*self.capacity
     }
-}
-
-/// An odd number without a pattern (2^64 divided by the golden ratio), so that a product with it uses all
-/// bits.
-pub(crate) const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// FNV-1a over an id, mixed so that the digests of similar ids do not cancel out when they are combined.
-pub(crate) fn digest(id: &str) -> u64 {
-    let sum = id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
-        (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    let mixed = (sum ^ sum >> 32).wrapping_mul(ODD);
-    mixed ^ mixed >> 29
 }
 
 /// Readiness of a controller for new partitions.

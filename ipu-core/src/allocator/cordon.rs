@@ -51,12 +51,6 @@ impl Cordon {
             since: Timestamp::from_millis(0),
         }
     }
-
-    pub(crate) fn equals_except_since(&self, other: &Self) -> bool {
-        let mut other = other.clone();
-        other.since = self.since;
-        *self == other
-    }
 }
 
 impl fmt::Display for Cordon {

@@ -157,15 +157,19 @@ pub enum RequestError {
 
 /// Formats `namespace a has`, or `namespaces a, b and 3 more together have`.
 fn format_namespaces(namespaces: &[Namespace]) -> String {
-    const MAX_NAMES: usize = 3;
-    let named: Vec<&str> = namespaces.iter().take(MAX_NAMES).map(Namespace::as_str).collect();
-    let names = named.join(", ");
-    match namespaces.len() {
-        0 | 1 => format!("namespace {names} has"),
-        count if count > MAX_NAMES => {
-            format!("namespaces {names} and {} more together have", count - MAX_NAMES)
-        }
-        _ => format!("namespaces {names} together have"),
+    let names: Vec<&str> = namespaces.iter().map(Namespace::as_str).collect();
+    match names[..] {
+        [name] => format!("namespace {name} has"),
+        _ => format!("namespaces {} together have", first_names(&names, 3)),
+    }
+}
+
+/// Formats `a, b and 3 more`, with up to `most` names.
+pub(crate) fn first_names(names: &[&str], most: usize) -> String {
+    let first = names[..most.min(names.len())].join(", ");
+    match names.len().saturating_sub(most) {
+        0 => first,
+        more => format!("{first} and {more} more"),
     }
 }
 

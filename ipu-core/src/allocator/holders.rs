@@ -8,7 +8,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::allocator::capacity::{Capacity, Hardware, ODD, ServiceState, digest};
+use crate::allocator::capacity::{Capacity, Hardware, ServiceState};
 use crate::allocator::cordon::Cordon;
 use crate::allocator::entry::{Entry, Phase, Refusal};
 use crate::allocator::policy::Policy;
@@ -17,6 +17,10 @@ use crate::hardware::partition::IpuPlace;
 use crate::ids::{ControllerName, Namespace, PartitionId};
 use crate::reason::{Reason, ReasonCode};
 use crate::units::Timestamp;
+
+/// An odd number without a pattern (2^64 divided by the golden ratio), so that a product with it uses all
+/// bits.
+const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Capacity of one controller during a scan.
 pub(crate) struct ControllerCapacity<'a> {
@@ -37,7 +41,7 @@ pub(crate) struct ControllerCapacity<'a> {
     /// The preempting request ahead for which IPUs are kept.
     pub(crate) kept_for: Option<&'a Entry>,
     /// Refused entries of the queue so far: the first of each size that no smaller one ahead of it covers.
-    refusals: Vec<&'a Entry>,
+    refusals: Vec<(&'a Entry, &'a Refusal)>,
 }
 
 impl<'a> ControllerCapacity<'a> {
@@ -89,10 +93,9 @@ impl<'a> ControllerCapacity<'a> {
 
     /// Returns the refusal that applies to `entry` here.
     fn refused<'e>(&'e self, entry: &'e Entry, policy: &Policy, now: Timestamp) -> Option<&'e Refusal> {
-        self.own_refusal(entry, policy, now).or_else(|| {
-            let covering = self.refusals.iter().find(|ahead| covers(ahead, entry))?;
-            self.own_refusal(covering, policy, now)
-        })
+        let ahead = self.refusals.iter().find(|(ahead, _)| covers(ahead, entry));
+        self.own_refusal(entry, policy, now)
+            .or(ahead.map(|(_, refusal)| *refusal))
     }
 
     /// Returns the refusal of `entry` itself, if it still applies here.
@@ -112,12 +115,10 @@ impl<'a> ControllerCapacity<'a> {
     /// Applies the refusal of `entry`, if it is still valid, to later entries. Returns whether that changes
     /// anything.
     pub(crate) fn add_refusal(&mut self, entry: &'a Entry, policy: &Policy, now: Timestamp) -> bool {
-        let counts = self.own_refusal(entry, policy, now).is_some()
-            && !self.refusals.iter().any(|ahead| covers(ahead, entry));
-        if counts {
-            self.refusals.push(entry);
-        }
-        counts
+        let is_covered = self.refusals.iter().any(|(ahead, _)| covers(ahead, entry));
+        let own = self.own_refusal(entry, policy, now).filter(|_| !is_covered);
+        self.refusals.extend(own.map(|refusal| (entry, refusal)));
+        own.is_some()
     }
 
     /// Reserves capacity for `entry`. Returns the IPUs that the create call names; empty if the controller
@@ -257,12 +258,10 @@ pub(crate) fn capacities<'a>(state: &'a State, hardware: &Hardware) -> Vec<Contr
                 let _ = capacity.reserve(&entry.id, &entry.spec, &[]);
             }
         }
-        let cordons = cordons_of(state, hardware, &view.name);
-        let fingerprint = fingerprint(cordons, &holders, capacity.free());
+        let cordons: Vec<_> = cordons_of(state, hardware, &view.name).collect();
+        let fingerprint = fingerprint(&cordons, &holders, capacity.free());
         // Last, so that holders keep their IPUs.
-        let mut is_cordoned = false;
-        for cordon in cordons_of(state, hardware, &view.name) {
-            is_cordoned = true;
+        for cordon in &cordons {
             // Hardware that does not exist subtracts nothing. Capacity that cannot cordon a part of itself is
             // closed then.
             let _ = capacity.cordon(&cordon.owner, &cordon.target);
@@ -274,7 +273,7 @@ pub(crate) fn capacities<'a>(state: &'a State, hardware: &Hardware) -> Vec<Contr
             holders,
             fingerprint,
             unplaced,
-            keeps_ipus: is_cordoned || keeps_unlisted,
+            keeps_ipus: !cordons.is_empty() || keeps_unlisted,
             kept_for: None,
             refusals: Vec::new(),
         });
@@ -294,14 +293,17 @@ pub(crate) fn cordons_of<'s>(
 }
 
 /// Returns a number that changes with the holders, the free IPUs and the cordons of a controller.
-fn fingerprint<'s>(cordons: impl Iterator<Item = &'s Arc<Cordon>>, holders: &[&Entry], free: u32) -> u64 {
-    let cordons = cordons.map(|cordon| {
-        // A cordon never changes, but another one may have its id later.
-        digest(cordon.id.as_str()) ^ cordon.since.as_millis().wrapping_mul(ODD)
-    });
-    let holders = holders.iter().map(|entry| digest(entry.id.as_str()));
-    let all = cordons.chain(holders).fold(0, |all, one| all ^ one);
-    all ^ u64::from(free).wrapping_mul(ODD)
+fn fingerprint(cordons: &[&Arc<Cordon>], holders: &[&Entry], free: u32) -> u64 {
+    let add = |all: u64, word: u64| all.wrapping_mul(ODD).wrapping_add(word);
+    // A cordon never changes, but another one may have its id later.
+    let cordons = cordons
+        .iter()
+        .map(|cordon| (cordon.id.as_str(), cordon.since.as_millis()));
+    let holders = holders.iter().map(|entry| (entry.id.as_str(), 0));
+    cordons.chain(holders).fold(u64::from(free), |all, (id, since)| {
+        id.bytes()
+            .fold(add(all, since), |all, byte| add(all, byte.into()))
+    })
 }
 
 /// Reserves the recorded IPUs of the holders that `capacity` does not show. Returns the holders without a

@@ -11,7 +11,7 @@ use crate::allocator::capacity::{Capacity, CordonTarget, IpuCounts};
 use crate::hardware::inventory::{Block, Inventory};
 use crate::hardware::partition::{IpuPlace, PartitionSpec};
 use crate::hardware::topology::{IpuAddress, Topology};
-use crate::ids::{AgentId, AllocationId, ClusterId, CordonOwner, PartitionId};
+use crate::ids::{AgentId, ClusterId, CordonOwner, PartitionId};
 use crate::placement::{Placement, PlacementMode, PlacementPolicy, PlacementRequest, place};
 use crate::reason::{Reason, ReasonCode};
 use crate::units::IpuCount;
@@ -136,14 +136,6 @@ impl Capacity for InventoryCapacity {
 
     fn is_delegated(&self) -> bool {
         matches!(self.placement, PlacementMode::Delegated)
-    }
-
-    fn has_several_clusters(&self) -> bool {
-        self.inventory.topology().clusters().len() > 1
-    }
-
-    fn share_ipus(&self, one: &AllocationId, other: &AllocationId) -> bool {
-        self.inventory.topology().share_agents(one, other)
     }
 
     fn counts(&self) -> Option<IpuCounts> {

@@ -6,6 +6,7 @@ use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
 use crate::allocator::capacity::{ControllerView, Hardware, ServiceState};
+use crate::allocator::error::first_names;
 use crate::hardware::partition::{IpuPlace, PartitionSpec};
 use crate::hardware::topology::Topology;
 use crate::ids::{AgentId, AllocationId, ControllerName};
@@ -110,15 +111,9 @@ impl MachinesError {
     pub(crate) fn unknown<'a>(machine: &AgentId, existing: impl Iterator<Item = &'a AgentId>) -> Self {
         let mut existing: Vec<&str> = existing.map(AgentId::as_str).collect();
         existing.sort_unstable();
-        let more = existing.len().saturating_sub(MAX_NAMES);
-        existing.truncate(MAX_NAMES);
-        let mut names = existing.join(", ");
-        if more > 0 {
-            names = format!("{names} and {more} more");
-        }
         Self::Unknown {
             machine: machine.clone(),
-            existing: names,
+            existing: first_names(&existing, MAX_NAMES),
         }
     }
 
@@ -180,16 +175,14 @@ pub struct PlacementConstraint {
 }
 
 impl PlacementConstraint {
+    /// Maximum number of machines that a request can name: those of 1,024 IPUs. The ledger records each IPU.
+    pub const MAX_MACHINES: usize = 256;
+
     /// Returns whether nothing is pinned.
     #[must_use]
     pub const fn is_open(&self) -> bool {
         self.controller.is_none() && self.ipus.is_empty()
     }
-}
-
-impl PlacementConstraint {
-    /// Maximum number of machines that a request can name: those of 1,024 IPUs. The ledger records each IPU.
-    pub const MAX_MACHINES: usize = 256;
 }
 
 impl Hardware {

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 use crate::allocator::capacity::inventory_capacity::{InventoryCapacity, addresses};
 use crate::allocator::capacity::machines::MachinesError;
+use crate::allocator::error::first_names;
 use crate::hardware::inventory::{Block, Inventory};
 use crate::hardware::partition::{IpuPlace, PartitionSpec};
 use crate::hardware::topology::{IpuAddress, Topology};
@@ -132,10 +133,10 @@ fn is_possible(topology: &Topology, spec: &PartitionSpec, ipus: &[IpuAddress]) -
 
 /// Returns the reason that names who has the IPUs, by machine; none if all of them are free.
 fn busy_reason(inventory: &Inventory, spec: &PartitionSpec, ipus: &[IpuAddress]) -> Option<Reason> {
-    let mut held: Vec<(&PartitionId, Vec<&AgentId>)> = Vec::new();
+    let mut held: Vec<(&PartitionId, Vec<&str>)> = Vec::new();
     let (mut cordoned, mut free) = (0_u32, 0_u32);
     for at in ipus {
-        let machine = inventory.topology().agent_at(*at);
+        let machine = inventory.topology().agent_at(*at).map(AgentId::as_str);
         if let Some((holder, _)) = inventory.holder_at(*at) {
             let index = held.iter().position(|(id, _)| *id == holder).unwrap_or_else(|| {
                 held.push((holder, Vec::new()));
@@ -155,7 +156,7 @@ fn busy_reason(inventory: &Inventory, spec: &PartitionSpec, ipus: &[IpuAddress])
     let mut causes: Vec<String> = held
         .iter()
         .take(MAX_NAMES)
-        .map(|(holder, machines)| format!("{holder} holds IPUs of {}", names(machines)))
+        .map(|(holder, machines)| format!("{holder} holds IPUs of {}", first_names(machines, MAX_NAMES)))
         .collect();
     if held.len() > MAX_NAMES {
         causes.push(format!("{} more partitions hold some", held.len() - MAX_NAMES));
@@ -171,16 +172,4 @@ fn busy_reason(inventory: &Inventory, spec: &PartitionSpec, ipus: &[IpuAddress])
     );
     let reason = Reason::new(ReasonCode::PinnedIpusBusy, message).with("size", spec.size.get());
     Some(reason.with("free", free))
-}
-
-fn names(machines: &[&AgentId]) -> String {
-    let named: Vec<&str> = machines
-        .iter()
-        .take(MAX_NAMES)
-        .map(|machine| machine.as_str())
-        .collect();
-    match machines.len().saturating_sub(MAX_NAMES) {
-        0 => named.join(", "),
-        more => format!("{} and {more} more", named.join(", ")),
-    }
 }

@@ -46,8 +46,9 @@ pub(super) fn cordon(
     cordon: &Cordon,
     now: Timestamp,
 ) -> Result<(CordonEffect, Vec<Change>), RequestError> {
+    let recorded = state.cordon(&cordon.id);
     let mut cordon = cordon.clone();
-    cordon.since = now;
+    cordon.since = recorded.map_or(now, |recorded| recorded.since);
     let rejected = |why: String| RequestError::CannotCordon {
         what: Box::new(cordon.target.clone()),
         controller: cordon.controller.clone(),
@@ -56,9 +57,8 @@ pub(super) fn cordon(
     if cordon.owner.is_reserved() {
         return Err(rejected(format!("the name {} is reserved", cordon.owner)));
     }
-    let recorded = state.cordon(&cordon.id);
     if let Some(recorded) = recorded
-        && !recorded.equals_except_since(&cordon)
+        && **recorded != cordon
     {
         return Err(other_cordon(recorded));
     }
@@ -97,7 +97,7 @@ pub(super) fn cordon(
         None => Vec::from([Change::Cordon(Arc::new(cordon.clone()))]),
     };
     let effect = CordonEffect {
-        cordon: recorded.map_or(cordon, |recorded| Cordon::clone(recorded)),
+        cordon,
         holders: holders
             .into_iter()
             .map(|id: PartitionId| Blocker::find(state, hardware, id, now))
