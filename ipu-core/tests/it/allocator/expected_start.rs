@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ipu_core::allocator::{Event, Release, Request, evaluate_queue};
+use ipu_core::allocator::{Event, Policy, Release, Request, evaluate_queue};
 use ipu_core::{PartitionId, Timestamp};
 use proptest::prelude::*;
 
+use super::preemption::job;
 use super::preemption::{Bed, beds, jobs};
 
 impl Bed {
@@ -57,4 +58,33 @@ proptest! {
         let expected = queue.into_iter().map(|(id, status)| (id, status.earliest_fit));
         prop_assert_eq!(starts, expected.collect());
     }
+}
+
+/// Returns the expected starts of `queued` requests. Jobs are orders of sizes with the minutes that they run.
+fn starts(ipus: u32, held: &[(u32, u64)], queued: &[(u32, u64)]) -> Vec<Option<u64>> {
+    let mut bed = Bed::new(&[ipus], Policy::default());
+    for (number, (order, minutes)) in held.iter().chain(queued).enumerate() {
+        let mut request = bed.request(&format!("j{number}"), job(*order, 0, None));
+        request.max_runtime = Some(Duration::from_secs(60 * minutes));
+        bed.apply(&Event::Ensure(request));
+        if number + 1 == held.len() {
+            bed.settle();
+        }
+    }
+    let now = Timestamp::from_millis(bed.now);
+    let queue = evaluate_queue(&bed.state, &bed.hardware(), &bed.policy, now);
+    let minutes = |start: Timestamp| start.since(now).as_secs() / 60;
+    let starts = queue.into_iter().map(|(_, status)| status.earliest_fit);
+    starts.map(|start| start.map(minutes)).collect()
+}
+
+#[test]
+fn a_start_is_expected_after_the_ends_of_holders_and_of_all_requests_ahead() {
+    let held = [(3, 10), (2, 99), (1, 99), (0, 99)];
+    // The fourth one starts at once.
+    let queued = [(2, 1), (1, 50), (2, 1), (0, 99), (3, 1)];
+    let expected = [Some(10), Some(10), Some(11), None, Some(60)];
+    assert_eq!(starts(16, &held, &queued), expected);
+    let held: Vec<_> = (1..=64).map(|minutes| (0, minutes)).collect();
+    assert_eq!(starts(64, &held, &[(6, 1)]), [Some(64)]);
 }

@@ -4,14 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_core::allocator::{
-    Change, Cordon, CordonTarget, Entry, Event, Hardware, Policy, Quota, QuotaSubject, State, evaluate_queue,
-    step,
+    Change, Cordon, CordonTarget, Entry, Event, Hardware, InventoryCapacity, Phase, Policy, Quota,
+    QuotaSubject, State, evaluate_queue, step,
 };
+use ipu_core::hardware::Inventory;
 use ipu_core::{CordonId, CordonOwner, ReasonCode, Timestamp};
+use proptest::prelude::*;
 
+use super::capacity::{overlapping, view};
 use super::controller::{Controller, places};
-use super::preemption::{Bed, Job, job};
-use super::tables::queued_entry;
+use super::preemption::{Bed, Job, beds, job, jobs};
+use super::tables::{NOW, changed, entry, queued_entry};
 use super::world::request;
 
 /// Returns the codes of the reasons in queue order.
@@ -34,6 +37,9 @@ fn starts(holders: [usize; 2], earlier: Job, later: Job) -> bool {
     bed.submit(&earlier);
     bed.submit(&later);
     assert!(!bed.holds(&earlier));
+    for entry in bed.state.entries().filter(|entry| entry.phase.holds()) {
+        assert!(entry.pin.controller.is_none() || entry.pin.controller == entry.controller);
+    }
     bed.holds(&later)
 }
 
@@ -49,6 +55,97 @@ fn a_request_that_may_not_be_overtaken_holds_back_exactly_those_that_compete_wit
         let starts = starts(holders, job(3, 0, None), job(0, later, None));
         assert_eq!(starts, expected, "{holders:?} {later}");
     }
+}
+
+#[test]
+fn requests_compete_if_their_allocations_have_common_ipus() {
+    let capacity = InventoryCapacity::new(Inventory::new(&overlapping()));
+    let hardware = Hardware::new(vec![view(0, capacity)]);
+    let mut policy = Policy::default();
+    policy.overtake_limit = 0;
+    let queued = |number, size, priority, allocation: &str| {
+        let mut wanted = request(number, size).with_priority(priority);
+        wanted.spec.allocation = Some(allocation.parse().unwrap());
+        queued_entry(&wanted)
+    };
+    for (allocation, starts) in [("left", false), ("middle", false), ("right", true)] {
+        let (earlier, later) = (queued(1, 8, 1, "left"), queued(3, 4, 0, allocation));
+        let state = State::new([entry(Phase::Active), earlier, later], []);
+        let queue = evaluate_queue(&state, &hardware, &policy, NOW);
+        assert_eq!(queue[1].1.reason.code == ReasonCode::NextInLine, starts);
+    }
+}
+
+#[test]
+fn a_request_holds_back_others_only_if_the_end_of_a_partition_lets_it_start() {
+    use ReasonCode::{HeldBackForEarlier as HeldBack, NextInLine};
+    // A partition that came after a refusal, or was requested again, is not its cause.
+    for (order, phase, held_before_refusal, expected) in [
+        (3, Phase::Active, 1, HeldBack),
+        (3, Phase::Quarantined, 1, NextInLine),
+        (2, Phase::Active, 1, HeldBack),
+        (2, Phase::Active, 0, NextInLine),
+    ] {
+        let mut policy = Policy::default();
+        policy.overtake_limit = 0;
+        let mut bed = Bed::new(&[8], policy);
+        let holder = bed.request("holder", job(2, 0, None));
+        bed.submit(&holder);
+        bed.controllers[0].refuses = true;
+        bed.submit(&bed.request("earlier", job(order, 1, None)));
+        let since = Timestamp::from_millis(bed.now - held_before_refusal);
+        let held = changed(bed.state.get(&holder.id).unwrap(), |entry| {
+            (entry.phase, entry.held_since) = (phase, Some(since));
+        });
+        bed.state.apply(&Change::Put(Arc::new(held)));
+        bed.apply(&Event::Ensure(bed.request("later", job(1, 2, None))));
+        assert_eq!(codes(&bed, bed.now)[1], expected, "{order}");
+    }
+}
+
+#[test]
+fn a_request_that_fits_but_for_those_that_start_first_is_held_back_for_them() {
+    use ReasonCode::{HeldBackForEarlier as HeldBack, NextInLine, NotEnoughFree};
+    let mut bed = Bed::new(&[8, 8], Policy::default());
+    bed.submit(&bed.request("holder", job(2, 0, Some(1))));
+    for (name, pin) in [("first", None), ("next", None), ("pinned", Some(1))] {
+        bed.apply(&Event::Ensure(bed.request(name, job(3, 0, pin))));
+    }
+    assert_eq!(codes(&bed, bed.now), [NextInLine, HeldBack, NotEnoughFree]);
+}
+
+proptest! {
+    #[test]
+    fn a_blocked_request_is_overtaken_at_most_as_often_as_allowed(
+        mut bed in beds(),
+        submitted in prop::collection::vec((jobs(), prop::bool::weighted(0.3)), 1..24),
+    ) {
+        for (number, (job, is_end_of_batch)) in submitted.into_iter().enumerate() {
+            bed.apply(&Event::Ensure(bed.request(&format!("j{number}"), job)));
+            if is_end_of_batch {
+                bed.settle();
+            }
+            let mut entries = bed.state.entries();
+            prop_assert!(entries.all(|entry| entry.overtaken <= bed.policy.overtake_limit));
+        }
+    }
+}
+
+#[test]
+fn a_refused_request_is_tried_again_once_the_holders_are_others() {
+    let mut bed = Bed::new(&[16], Policy::default());
+    let held = ["h0", "h1"].map(|name| bed.request(name, job(2, 0, None)));
+    held.iter().for_each(|request| bed.submit(request));
+    bed.controllers[0].refuses = true;
+    bed.submit(&bed.request("refused", job(2, 1, None)));
+    assert_eq!(codes(&bed, bed.now), [ReasonCode::ControllerRefused]);
+    for (request, id) in held.iter().zip(["x0", "x1"]) {
+        let recorded = bed.state.get(&request.id).unwrap();
+        let entry = changed(recorded, |entry| entry.id = id.parse().unwrap());
+        bed.state.apply(&Change::Remove(request.id.clone()));
+        bed.state.apply(&Change::Put(Arc::new(entry)));
+    }
+    assert_eq!(codes(&bed, bed.now), [ReasonCode::NextInLine]);
 }
 
 #[test]

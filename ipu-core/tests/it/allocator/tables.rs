@@ -15,10 +15,15 @@ use ipu_core::{BootTime, ClusterId, CordonId, CordonOwner, Reason, ReasonCode, T
 use super::controller::{Controller, places};
 use super::world::request;
 
-const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+pub(super) const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 
-fn run(state: &State, hardware: &Hardware, event: &Event) -> Step {
-    try_run(state, hardware, event).unwrap()
+pub(super) fn run(state: &State, hardware: &Hardware, event: &Event) -> Step {
+    let step = try_run(state, hardware, event).unwrap();
+    for change in &step.changes {
+        let record = serde_json::to_string(change).unwrap();
+        assert_eq!(serde_json::from_str::<Change>(&record).unwrap(), *change);
+    }
+    step
 }
 
 fn try_run(state: &State, hardware: &Hardware, event: &Event) -> Result<Step, RequestError> {
@@ -38,7 +43,7 @@ pub(super) fn queued_entry(request: &Request) -> Entry {
 }
 
 /// Returns the entry of owner 0, with 2 IPUs of controller 0, in this phase for a while.
-fn entry(phase: Phase) -> Entry {
+pub(super) fn entry(phase: Phase) -> Entry {
     let mut entry = queued_entry(&request(0, 2));
     if phase.holds() {
         entry.controller = Some(Controller::new(0, 8).name);
@@ -60,7 +65,7 @@ fn after(entries: &[&Entry], hardware: &Hardware, event: &Event) -> Option<Entry
 }
 
 /// Returns a changed copy of `entry`.
-fn changed(entry: &Entry, change: impl FnOnce(&mut Entry)) -> Entry {
+pub(super) fn changed(entry: &Entry, change: impl FnOnce(&mut Entry)) -> Entry {
     let mut changed = entry.clone();
     change(&mut changed);
     changed
@@ -253,6 +258,7 @@ fn a_second_name_of_a_controller_hides_no_reason_of_the_controller() {
     let queue = evaluate_queue(&large, &hardware, &Policy::default(), NOW);
     let reason = &queue[0].1.reason;
     assert_eq!((&reason.code, reason.numbers["free"]), (&ReasonCode::TooLarge, 8));
+    assert!(hardware.listing_error(&hardware.controllers[1].name).is_some());
 }
 
 #[test]
@@ -414,7 +420,7 @@ fn answer(entry: &Entry, reply: Reply, is_settled: bool) -> Answer {
     }
 }
 
-fn found(size: u32, ipus: u64, state: PartitionState) -> Partition {
+pub(super) fn found(size: u32, ipus: u64, state: PartitionState) -> Partition {
     let request = request(0, size);
     Partition {
         id: request.id,
@@ -489,8 +495,8 @@ fn every_answer_moves_the_entry_as_the_table_says() {
         let left = after(&[&recorded], &hardware(&[Lists::It]), &event);
         let context = format!("{} and {reply:?}, settled: {is_settled}", recorded.phase);
         let name = match left.as_ref().map(|left| &left.phase) {
-            Some(Phase::Failed { errors }) => &*errors[0],
-            phase => phase.map_or("", Phase::as_str),
+            Some(Phase::Failed { errors }) => errors[0].clone(),
+            phase => phase.map_or_else(String::new, ToString::to_string),
         };
         assert_eq!(name, expected, "{context}");
         let Some(left) = left else { continue };
@@ -614,17 +620,20 @@ impl Calls {
     fn call(&mut self, name: &str, reply: Reply) -> (u64, Option<Answer>) {
         let begun = self.now;
         let call = loop {
-            if let Some(call) = self.due() {
-                break call;
-            }
             let wake = self
                 .in_flight
                 .wake(&state(Some(&self.entry)), BootTime::from_millis(self.now));
+            if let Some(call) = self.due() {
+                assert_eq!(wake, None, "no further call");
+                break call;
+            }
             self.now = wake.unwrap_or_else(|| panic!("no {name} follows")).as_millis();
         };
         let kind = format!("{:?}", call.kind);
         assert!(kind.starts_with(name), "{kind} instead of {name}");
+        assert!(!self.in_flight.is_running(&call.id));
         self.in_flight.begin(&call, BootTime::from_millis(self.now));
+        assert!(self.in_flight.is_running(&call.id));
         assert_eq!(self.due(), None, "one call at a time");
         let now = BootTime::from_millis(self.now);
         let answer = self.in_flight.finish(&self.entry.id, reply, now);
@@ -696,7 +705,9 @@ fn the_status_of_an_accepted_call_is_queried_until_it_ends() {
     );
     // It vanished meanwhile.
     assert!(calls.call("Status", Reply::Absent).1.is_some());
-    assert_eq!(calls.call("Create", Reply::Accepted).1, None);
+    // Or its status lagged behind.
+    let (_, answer) = calls.call("Create", Reply::Exists(None));
+    assert!(!answer.unwrap().is_settled);
 }
 
 #[test]
@@ -707,9 +718,11 @@ fn an_entry_ends_by_an_absence_that_no_late_call_can_contradict() {
     let (waited, answer) = calls.call("Remove", Reply::Absent);
     assert_eq!((waited, answer.unwrap().is_settled), (29, true));
     let mut inherited = Calls::inherited(entry(releasing()));
-    assert!(!inherited.call("Remove", Reply::Absent).1.unwrap().is_settled);
+    assert_eq!(inherited.call("Remove", Reply::NotSent), (0, None));
     let (waited, answer) = inherited.call("Remove", Reply::Absent);
-    assert_eq!((waited, answer.unwrap().is_settled), (30, true));
+    assert_eq!((waited, answer.unwrap().is_settled), (0, false));
+    let (waited, answer) = inherited.call("Remove", Reply::Absent);
+    assert_eq!((waited, answer.unwrap().is_settled), (29, true));
 }
 
 #[test]
@@ -781,15 +794,18 @@ fn a_doubted_partition_is_queried_once() {
 #[test]
 fn pauses_grow_to_their_limit() {
     let mut calls = Calls::new(entry(Phase::Creating));
-    for _ in 0..20 {
-        assert_eq!(calls.call("Create", Reply::NotSent).1, None);
-    }
-    let begun = calls.now;
-    let _ = calls.call("Create", Reply::NotSent);
-    assert_eq!(
-        Duration::from_millis(calls.now - begun),
-        CallTimes::default().max_retry_pause
-    );
+    let mut pause_after = |name, reply: Reply| {
+        for _ in 0..20 {
+            assert_eq!(calls.call(name, reply.clone()).1, None);
+        }
+        let begun = calls.now;
+        let _ = calls.call(name, Reply::Accepted);
+        Duration::from_millis(calls.now - begun)
+    };
+    let times = CallTimes::default();
+    assert_eq!(pause_after("Create", Reply::NotSent), times.max_retry_pause);
+    let creating = status(PartitionState::Creating);
+    assert_eq!(pause_after("Status", creating), times.max_poll_pause);
 }
 
 #[test]
@@ -803,7 +819,8 @@ fn a_request_that_is_not_to_be_queued_starts_at_once_or_leaves_no_record() {
             &Event::Ensure(request),
         )
     };
-    assert!(matches!(&ensure(8).changes[..], [Change::Put(entry)] if entry.phase == Phase::Creating));
+    let starts = |entry: &Entry| entry.phase == Phase::Creating && entry.places == places(0xff);
+    assert!(matches!(&ensure(8).changes[..], [Change::Put(entry)] if starts(entry)));
     assert_eq!(ensure(16).changes, []);
 }
 
@@ -967,13 +984,43 @@ fn a_process_with_rebased_times_judges_answers_alike() {
         let mut calls = Calls::new(entry(releasing()));
         let _ = calls.call("Remove", Reply::Lost);
         calls.now += 1_000 * begun;
+        let base = BootTime::from_millis(30_000);
+        let rebased = |more| {
+            calls
+                .in_flight
+                .rebased(BootTime::from_millis(calls.now + more), base)
+        };
+        assert_eq!(
+            rebased(0) == rebased(60_000),
+            begun >= 30,
+            "times that have passed"
+        );
         let remove = calls.due().unwrap();
         calls.in_flight.begin(&remove, BootTime::from_millis(calls.now));
         let end = BootTime::from_millis(calls.now + 1_000 * lasted);
-        let base = BootTime::from_millis(30_000);
         let mut rebased = calls.in_flight.rebased(end, base);
         let answer = calls.in_flight.finish(&remove.id, Reply::Absent, end);
         assert_eq!(answer.as_ref().unwrap().is_settled, begun >= 30);
         assert_eq!(rebased.finish(&remove.id, Reply::Absent, base), answer);
     }
+}
+
+#[test]
+fn a_request_of_an_earlier_attempt_is_refused() {
+    let recorded = changed(&entry(Phase::Active), |entry| entry.attempt = 2);
+    let event = Event::Ensure(request(0, 2).with_attempt(1));
+    let result = try_run(&state(Some(&recorded)), &hardware(&[Lists::It]), &event);
+    assert!(matches!(result, Err(RequestError::StaleAttempt { .. })));
+}
+
+#[test]
+fn users_read_what_is_cordoned_and_why_a_removal_waits() {
+    let (id, target) = ("k".parse().unwrap(), CordonTarget::Ipu("m1".parse().unwrap(), 2));
+    let (name, owner) = (Controller::new(0, 8).name, CordonOwner::new("a").unwrap());
+    let cordon = Cordon::new(id, name, target, owner, "broken").to_string();
+    assert_eq!(cordon, "k (IPU 2 of machine m1) by a: broken");
+    let refusal = Some(RemovalRefusal::new("in error", NOW));
+    let reason = entry(Phase::Releasing { refusal }).removal_reason().unwrap();
+    let message = "controller c0 refuses to remove the partition without force: in error; release it";
+    assert!(reason.message.starts_with(message), "{}", reason.message);
 }
