@@ -176,8 +176,8 @@ pub enum BrokenPlan {
         /// The effect.
         effect: Effect,
     },
-    /// Surplus instances not removed in descending order, or a partition released before its processes are
-    /// stopped.
+    /// An effect on a surplus instance after one on a lower instance, or a partition released before its
+    /// processes are stopped.
     #[error("{effect:?} is out of order")]
     OutOfOrder {
         /// The effect.

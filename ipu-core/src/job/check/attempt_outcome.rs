@@ -337,7 +337,7 @@ impl<'a> AttemptFacts<'a> {
 
     /// Returns when the job started to run; none while it is suspended.
     pub(super) fn started(&self) -> Option<Timestamp> {
-        if self.job.suspend() && !self.is_finished() && !self.observation.deleted {
+        if self.job.suspend() {
             return None;
         }
         let open = |index: u32| self.is_open(index);
@@ -359,17 +359,12 @@ impl<'a> AttemptFacts<'a> {
         let ends = limit
             .zip(self.started())
             .map(|(limit, started)| started.plus(limit));
-        !self.observation.deleted
-            && !self.is_finished()
-            && ends.is_some_and(|end| end <= self.observation.now)
+        ends.is_some_and(|end| end <= self.observation.now)
     }
 
-    /// Returns whether verdicts apply to an instance: it belongs to the job, and neither has ended.
+    /// Returns whether verdicts apply to an instance: it belongs to the job and has not ended.
     pub(super) fn is_open(&self, instance: u32) -> bool {
-        !self.observation.deleted
-            && !self.is_finished()
-            && !self.is_surplus(instance)
-            && self.outcome(instance).is_none()
+        !self.is_surplus(instance) && self.outcome(instance).is_none()
     }
 }
 

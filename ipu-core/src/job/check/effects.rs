@@ -192,13 +192,9 @@ fn check_stop(
     if stoppable().next().is_none() {
         return Some(BrokenPlan::UnexpectedStop { effect });
     }
-    let recorded = facts.recorded(instance).map_or(0, |recorded| recorded.attempt);
     let misplaced = attempt != facts.attempt(instance) || !facts.is_of_job(role);
-    let closed = misplaced
-        || facts.observation.deleted
-        || facts.is_finished()
-        || facts.outcome(instance).is_some()
-        || attempt < recorded;
+    let closed =
+        misplaced || facts.observation.deleted || facts.is_finished() || facts.outcome(instance).is_some();
     if !closed {
         return Some(BrokenPlan::StoppedBeforeVerdict { effect });
     }
@@ -336,13 +332,12 @@ fn is_out_of_order(facts: &AttemptFacts<'_>, earlier: &[Effect], effect: &Effect
     let Some(instance) = instance_of(effect) else {
         return false;
     };
-    let is_surplus = |instance: u32| facts.is_surplus(instance);
     let is_stop = matches!(effect, Effect::StopWorker { .. } | Effect::StopLauncher { .. });
     earlier.iter().any(|before| {
         let Some(other) = instance_of(before) else {
             return true;
         };
-        let lower_first = is_surplus(instance) && is_surplus(other) && other < instance;
+        let lower_first = facts.is_surplus(instance) && other < instance;
         let stop_is_late = other == instance
             && is_stop
             && !matches!(before, Effect::StopWorker { .. } | Effect::StopLauncher { .. });

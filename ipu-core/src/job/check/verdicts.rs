@@ -266,15 +266,8 @@ fn check_instance_status(
 
 /// Returns the back-off after `used` earlier ones: it doubles each time.
 fn back_off(base: Duration, used: u32) -> Duration {
-    let limit = if base > MAX_BACKOFF { base } else { MAX_BACKOFF };
-    let mut back_off_time = base;
-    for _ in 0..used {
-        if back_off_time.is_zero() || back_off_time >= limit {
-            break;
-        }
-        back_off_time *= 2;
-    }
-    back_off_time.min(limit)
+    let doubled = base.saturating_mul(2_u32.saturating_pow(used));
+    doubled.min(MAX_BACKOFF.max(base))
 }
 
 impl ReconcileFacts {

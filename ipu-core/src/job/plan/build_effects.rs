@@ -9,6 +9,7 @@ use crate::job::plan::context::{Instance, InstanceStage, Persisted, PlanContext}
 use crate::job::rules::cleanup::{QueuedPeers, ResourceRole, Retention};
 use crate::job::rules::finalize::{self, FinalizeStep, Processes};
 use crate::job::rules::{preempt, request, reset, scale, suspend};
+use crate::units::Timestamp;
 
 /// The poll interval for a partition that is being created, reset or released. V-IPU sends no events and
 /// needs seconds.
@@ -39,7 +40,7 @@ impl<'a> PlanContext<'a> {
                 InstanceAction::AwaitRecord => InstanceStage::Evaluated,
                 InstanceAction::Remove => {
                     // A preempted instance keeps its back-off.
-                    if let Some(retry) = instance.status.retry_at.filter(|at| *at > self.observation.now) {
+                    if let Some(retry) = self.pending_retry(instance) {
                         self.requeue_at(retry);
                     }
                     self.tear_down(instance)
@@ -121,12 +122,15 @@ impl<'a> PlanContext<'a> {
         }
     }
 
+    /// Returns the end of the back-off, unless it is over.
+    fn pending_retry(&self, instance: &Instance<'a>) -> Option<Timestamp> {
+        let retry_at = instance.status.retry_at;
+        retry_at.filter(|retry| *retry > self.observation.now)
+    }
+
     /// Adds the effects of the next step towards a running instance.
     fn advance(&mut self, instance: &Instance<'a>) -> InstanceStage {
-        let pending_retry = instance
-            .status
-            .retry_at
-            .filter(|retry| *retry > self.observation.now);
+        let pending_retry = self.pending_retry(instance);
         if let Some(retry) = pending_retry {
             self.requeue_at(retry);
         }
@@ -247,7 +251,7 @@ impl<'a> PlanContext<'a> {
             Some(ProcessPhase::Starting { .. } | ProcessPhase::Stopping) => InstanceStage::Launching,
             None if ready < all => InstanceStage::Starting(ready),
             None => {
-                if instance.launchers.is_empty() && instance.status.launched.is_none() {
+                if instance.launchers.is_empty() {
                     self.effects.push(Effect::StartLauncher {
                         instance: instance.index,
                         attempt,

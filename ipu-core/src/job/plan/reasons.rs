@@ -34,9 +34,7 @@ impl<'a> PlanContext<'a> {
         let held = self.count(&instances, |_, instance| instance.holds_ipus());
         self.status.ipus_held = held.saturating_mul(size);
         self.add_reasons(&instances);
-        if !self.status.phase.is_finished() || self.status.message.is_empty() || self.is_new_conclusion() {
-            self.status.message = self.message(&instances);
-        }
+        self.status.message = self.message(&instances);
         self.status.instances = instances
             .iter()
             .filter(|instance| {
@@ -52,10 +50,6 @@ impl<'a> PlanContext<'a> {
             requeue_after: self.requeue_time.map(|at| at.since(self.observation.now)),
             expired: self.expired,
         }
-    }
-
-    fn is_new_conclusion(&self) -> bool {
-        self.concluded == super::context::Persisted::No
     }
 
     fn count(&self, instances: &[Instance<'a>], counts: impl Fn(&Self, &Instance<'a>) -> bool) -> u32 {
