@@ -211,11 +211,10 @@ fn check_requeue(facts: &AttemptFacts<'_>, plan: &Plan, broken: &mut Vec<BrokenP
             awaited: "the deadline of the job",
         });
     }
-    let finished = facts.is_finished() && !facts.observation.deleted && plan.status.ipus_held > 0;
+    let finished = plan.status.phase.is_finished();
     if let (true, Some(ttl), Some(ended)) = (finished, facts.job.ttl_after_finished(), plan.status.finished)
         && ended.plus(ttl) > now
-        && plan.requeue_after.is_none()
-        && (0..facts.job.instances()).any(|index| !facts.must_hold_nothing(index))
+        && !within(ended.plus(ttl))
     {
         broken.push(BrokenPlan::NoRequeue {
             awaited: "the end of the retention",

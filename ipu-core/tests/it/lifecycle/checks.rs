@@ -2,8 +2,17 @@
 
 use core::time::Duration;
 
-use ipu_core::job::{BrokenPlan, Effect, PartitionFacts, Plan, ProcessPhase, check_plan};
-use serde_json::Value;
+use ipu_core::Timestamp;
+use ipu_core::job::{
+    BrokenPlan, Effect, Exit, FailedComponent, JobStatus, PartitionFacts, Plan, ProcessPhase, check_plan,
+    plan,
+};
+use ipu_testkit::strategies::{consistent_observations, job_dsl};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::RngSeed;
+use serde_json::{Value, json};
 
 use super::job_event::{EventEffect, JobEvent};
 use super::world::{CapacityState, JobWorld, ProcessRole};
@@ -197,7 +206,7 @@ fn starting_before_workers_or_beside_an_earlier_attempt_is_reported() {
 }
 
 #[test]
-fn starting_during_a_back_off_or_not_requeueing_after_it_is_reported() {
+fn starting_during_a_back_off_or_not_requeueing_for_a_due_time_is_reported() {
     let pausing = world("restart=OnFailure", |world| {
         world.exits(0, ProcessRole::Worker(0), 1);
         stabilize(world);
@@ -208,11 +217,34 @@ fn starting_during_a_back_off_or_not_requeueing_after_it_is_reported() {
         |plan| plan.effects.push(early),
         |broken| matches!(broken, BrokenPlan::DuringBackOff { .. }),
     );
-    assert_reported(
-        &pausing,
-        |plan| plan.requeue_after = None,
-        |broken| matches!(broken, BrokenPlan::NoRequeue { .. }),
-    );
+    let deadline = scripted("deadline=60", "settle");
+    let finished = scripted("keep=10", "settle, worker 0/0 exits 0, pass");
+    for world in [pausing, deadline, finished] {
+        assert_reported(
+            &world,
+            |plan| plan.requeue_after = None,
+            |broken| matches!(broken, BrokenPlan::NoRequeue { .. }),
+        );
+    }
+}
+
+#[test]
+fn a_partition_that_is_not_of_the_job_is_reported() {
+    let fresh = JobWorld::new(["ipus=4"]).unwrap();
+    let larger = JobWorld::new(["ipus=8"]).unwrap();
+    for (index, spec) in [(1, fresh.job.partition()), (0, larger.job.partition())] {
+        let ensure = Effect::EnsurePartition {
+            instance: 0,
+            attempt: 0,
+            partition: fresh.job.partition_id(index),
+            spec: spec.clone(),
+        };
+        assert_reported(
+            &fresh,
+            |plan| plan.effects = vec![ensure],
+            |broken| matches!(broken, BrokenPlan::NotOfJob { .. }),
+        );
+    }
 }
 
 #[test]
@@ -237,11 +269,14 @@ fn releasing_under_a_process_or_stopping_without_a_verdict_is_reported() {
         |plan| plan.effects.push(release(&done)),
         |broken| matches!(broken, BrokenPlan::UnexpectedRelease { .. }),
     );
-    assert_reported(
-        &done,
-        |plan| plan.effects.push(STOP),
-        |broken| matches!(broken, BrokenPlan::UnexpectedStop { .. }),
-    );
+    let serving = scripted("shape=launcher clean=None", "settle, launcher 0 exits 0, settle");
+    for world in [done, serving] {
+        assert_reported(
+            &world,
+            |plan| plan.effects.push(STOP),
+            |broken| matches!(broken, BrokenPlan::UnexpectedStop { .. }),
+        );
+    }
     let judged = world("clean=All", |world| world.exits(0, ProcessRole::Worker(0), 0));
     assert_reported(
         &judged,
@@ -388,6 +423,12 @@ fn a_status_that_is_wrong_in_one_field_or_has_no_reason_is_reported() {
         "ending | clean=None | settle, worker 0/0 exits 0",
         "done | clean=None | settle, worker 0/0 exits 0, settle",
         "failed | instances=2 workers=2 | settle, worker 1/0 exits 3, after 10s, worker 0/1 exits 4",
+        "over | ttl=60 | settle, after 60s",
+        "missing | workers=2 | settle, worker 0/0 is taken away",
+        "preempted | instances=1 | pass, ready, partition 0 preempted",
+        "pausing | restart=OnFailure | settle, worker 0/0 exits 1, settle",
+        "late | start=60 | pass, ready, pass, after 61s",
+        "released | start=60 | pass, ready, pass, after 61s, settle",
     ]
     .map(|text| {
         let fields: Vec<&str> = text.split('|').map(str::trim).collect();
@@ -424,7 +465,22 @@ fn a_status_that_is_wrong_in_one_field_or_has_no_reason_is_reported() {
         failed     /firstFailure         null           wrong first failure: it is not the earliest
         failed     /firstFailure         FAILURE        wrong first failure: it is not the earliest
         failed     /firstFailure/worker  1              wrong first failure: it is not the earliest
-        failed     /firstFailure/attempt 1              wrong first failure: it is not the earliest"#;
+        failed     /firstFailure/attempt 1              wrong first failure: it is not the earliest
+        running    /instances/0/attempt  1              its attempt continues
+        ending     /instances/0/outcome  null           although all its processes succeeded
+        ending     /instances/0/outcome  {"failed":3}   its attempt has succeeded
+        failed     /instances/0/outcome  null           although its attempt has failed
+        failing    /instances/0/outcome  {"failed":1}   it failed permanently although restarts remain
+        over       /instances/0/outcome  "succeeded"    on instance 0: its session is over
+        missing    /instances/0/outcome  {"failed":3}   a process is missing, which is not a failure
+        missing    /instances/0/attempt  0              although one of its processes is missing
+        late       /instances/0/outcome  {"failed":3}   no process could start on its partition
+        preempted  /instances/0/attempt  0              although its partition is preempted
+        pausing    /instances/0/retryAt  null           its back-off is not the recorded one
+        suspended  /instances/0/retryAt  5              a suspended job backs off
+        suspended  /instances/0/givenBack 1             a suspended job backs off
+        released   /instances/0/givenBack 0             the number of unused releases
+        released   /instances/0/givenBack 2             the number of unused releases"#;
     // A failure of the world `failed`, though not its first one.
     let failure =
         r#"{"instance":0,"culprit":"worker","worker":1,"attempt":0,"exit":{"code":4},"at":10000,"cause":""}"#;
@@ -444,9 +500,117 @@ fn a_status_that_is_wrong_in_one_field_or_has_no_reason_is_reported() {
             "{row}: {broken:?}"
         );
     }
+    let ended = checked_plan(&scripted("instances=1", "settle, worker 0/0 exits 0")).status;
+    assert_reported(
+        &scripted("instances=0", ""),
+        |plan| {
+            plan.status = JobStatus {
+                desired_instances: 0,
+                ..ended
+            }
+        },
+        |broken| broken.to_string().contains("the finished job lacks"),
+    );
     assert_reported(
         &scripted("instances=1", "settle"),
         |plan| plan.reasons.clear(),
         |broken| *broken == BrokenPlan::NoReason,
     );
+}
+
+/// Returns all effects of an attempt of an instance, even of a worker that its job does not have.
+fn effects(world: &JobWorld, instance: u32, attempt: u32) -> Vec<Effect> {
+    let effect = |(kind, worker): &(&str, u32)| {
+        let (partition, spec) = (world.job.partition_id(instance), world.job.partition());
+        let fields = json!({
+            "do": kind, "instance": instance, "worker": worker, "attempt": attempt,
+            "partition": partition, "spec": spec
+        });
+        serde_json::from_value(fields).unwrap()
+    };
+    let mut kinds = vec![
+        ("resetPartition", 0),
+        ("releasePartition", 0),
+        ("startLauncher", 0),
+        ("stopLauncher", 0),
+    ];
+    // A partition that exists may be requested again.
+    let mut facts = world.observation.instances.iter();
+    if facts.all(|facts| facts.index != instance || facts.partition == PartitionFacts::Absent) {
+        kinds.push(("ensurePartition", 0));
+    }
+    kinds.extend((0..3).flat_map(|worker| [("startWorker", worker), ("stopWorker", worker)]));
+    kinds.iter().map(effect).collect()
+}
+
+/// Returns the ends of a process that failed within three seconds.
+fn failures() -> impl Strategy<Value = ProcessPhase> {
+    let text = |other: &'static str| select(vec!["", other]).prop_map(String::from);
+    let exits = select(vec![1, 3, 137, 143]).prop_map(Exit::Code);
+    let at = || (0_u64..3).prop_map(|second| Timestamp::from_millis(second * 1000));
+    prop_oneof![
+        4 => (exits, at(), text("the end"), text("OOMKilled")).prop_map(|(exit, at, last_lines, cause)| {
+            ProcessPhase::Exited { exit, at, last_lines, cause }
+        }),
+        1 => (at(), text("OOMKilled")).prop_map(|(at, cause)| ProcessPhase::Lost { at, cause }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 300, rng_seed: RngSeed::Fixed(0), failure_persistence: None, ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn a_plan_with_an_effect_too_many_or_too_few_is_reported(
+        fields in job_dsl(), observation in consistent_observations()
+    ) {
+        let mut world = JobWorld::new(fields).unwrap();
+        world.observation = observation;
+        let plan = plan(&world.job, &world.observation);
+        let is_valid = |plan: &Plan| check_plan(&world.job, &world.observation, plan).is_empty();
+        for instance in 0..3 {
+            for effect in (0..2).flat_map(|attempt| effects(&world, instance, attempt)) {
+                let mut wrong = plan.clone();
+                wrong.effects.push(effect);
+                prop_assert!(!is_valid(&wrong), "{:?}", wrong.effects);
+            }
+        }
+        for (index, effect) in plan.effects.iter().enumerate() {
+            let mut wrong = plan.clone();
+            let _ = wrong.effects.remove(index);
+            // The others may wait until a later reconciliation.
+            let is_due = matches!(
+                effect,
+                Effect::StopWorker { .. } | Effect::StopLauncher { .. } | Effect::Finalize
+            );
+            prop_assert!(!is_due || !is_valid(&wrong), "without {:?}", effect);
+        }
+    }
+
+    #[test]
+    fn the_check_finds_the_first_failure_of_the_planner_among_simultaneous_ones(
+        shape in select(vec!["shape=workers", "shape=launcher"]),
+        failures in vec(failures(), 5),
+        resolution in 0_u64..3
+    ) {
+        let mut world = scripted(&format!("{shape} workers=4"), "settle, after 3s");
+        world.observation.timestamp_resolution = Duration::from_secs(resolution);
+        let roles = (0..4).map(ProcessRole::Worker).chain([ProcessRole::Launcher]);
+        for (role, phase) in roles.zip(failures) {
+            if let Some(process) = world.process(0, role) {
+                process.phase = phase;
+            }
+        }
+        let first = checked_plan(&world).status.first_failure.unwrap();
+        let role = match first.component {
+            FailedComponent::Worker { worker } => ProcessRole::Worker(worker),
+            _ => ProcessRole::Launcher,
+        };
+        if let ProcessPhase::Exited { cause, .. } | ProcessPhase::Lost { cause, .. } =
+            &world.process(0, role).unwrap().phase
+        {
+            prop_assert!(!first.cause.is_empty() && first.cause.ends_with(cause), "{}", first.cause);
+        }
+    }
 }

@@ -160,6 +160,21 @@ fn the_job_model_rejects_effects_that_share_a_device() {
     assert_eq!(world.observation, before);
 }
 
+#[test]
+fn a_plan_explains_at_most_32_instances_and_counts_the_others() {
+    for (instances, last) in [
+        (
+            "instances=32",
+            "the partition of instance 31 is being made ready for attempt 0",
+        ),
+        ("instances=35", "3 more instances are not running yet"),
+    ] {
+        let world = JobWorld::new([instances]).unwrap();
+        let plan = plan(&world.job, &world.observation);
+        assert_eq!(plan.reasons.last().unwrap().message, last);
+    }
+}
+
 /// Step of a history.
 #[derive(Clone, Debug)]
 enum EventStep {
