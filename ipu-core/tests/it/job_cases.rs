@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 
 use ipu_core::job::{JobKind, JobSpec, Limits, ParsedJob, RawJob, RestartPolicy};
+use serde_json::json;
 
 use crate::datadriven::{self, Case};
 
@@ -75,6 +76,9 @@ fn format_job(job: &JobSpec) -> String {
         writeln!(text, "restart {when}, {limit} times, first after {back_off} s").unwrap();
     }
     let json = serde_json::to_value(job).unwrap();
+    assert_eq!(json["launcherEnv"], json!(job.launcher_env()));
+    assert_eq!(json["tcpInterface"], json!(job.tcp_interface()));
+    assert_eq!(json["account"], json!(job.account()));
     for (field, default) in [
         ("launcherEnv", "[]"),
         ("tcpInterface", "null"),
