@@ -6,6 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::allocator::capacity::CordonTarget;
+use crate::allocator::capacity::machines::first_names;
 use crate::allocator::cordon::Cordon;
 use crate::allocator::entry::Entry;
 use crate::hardware::partition::PartitionSpec;
@@ -161,15 +162,6 @@ fn format_namespaces(namespaces: &[Namespace]) -> String {
     match names[..] {
         [name] => format!("namespace {name} has"),
         _ => format!("namespaces {} together have", first_names(&names, 3)),
-    }
-}
-
-/// Formats `a, b and 3 more`, with up to `most` names.
-pub(crate) fn first_names(names: &[&str], most: usize) -> String {
-    let first = names[..most.min(names.len())].join(", ");
-    match names.len().saturating_sub(most) {
-        0 => first,
-        more => format!("{first} and {more} more"),
     }
 }
 

@@ -6,7 +6,6 @@ use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
 use crate::allocator::capacity::{ControllerView, Hardware, ServiceState};
-use crate::allocator::error::first_names;
 use crate::hardware::partition::{IpuPlace, PartitionSpec};
 use crate::hardware::topology::Topology;
 use crate::ids::{AgentId, AllocationId, ControllerName};
@@ -17,6 +16,15 @@ use serde::{Deserialize, Serialize};
 
 /// Number of names that a message lists.
 const MAX_NAMES: usize = 16;
+
+/// Formats `a, b and 3 more`, with up to `most` names.
+pub(crate) fn first_names(names: &[&str], most: usize) -> String {
+    let first = names[..most.min(names.len())].join(", ");
+    match names.len().saturating_sub(most) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
+}
 
 /// The reason that no partition can be pinned to the given machines.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -6,8 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::allocator::capacity::inventory_capacity::{InventoryCapacity, addresses};
-use crate::allocator::capacity::machines::MachinesError;
-use crate::allocator::error::first_names;
+use crate::allocator::capacity::machines::{MachinesError, first_names};
 use crate::hardware::inventory::{Block, Inventory};
 use crate::hardware::partition::{IpuPlace, PartitionSpec};
 use crate::hardware::topology::{IpuAddress, Topology};
