@@ -63,6 +63,12 @@ fn an_invalid_block_is_rejected_with_the_rule() {
         .is_err()
     );
     assert!(serde_json::from_str::<Block>(r#"{"linkDomain":0,"first":3,"size":2}"#).is_err());
+    let error = serde_json::from_str::<Block>("[]").unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("a block is an object with linkDomain,")
+    );
 }
 
 #[test]

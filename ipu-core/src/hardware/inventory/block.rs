@@ -78,7 +78,11 @@ enum Repr {
 
 /// The serialised form: only the fields of one kind.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all_fields = "camelCase", untagged)]
+#[serde(
+    rename_all_fields = "camelCase",
+    untagged,
+    expecting = "a block is an object with linkDomain, first and size, with linkDomains, or with ipus"
+)]
 enum Raw {
     Within { link_domain: u32, first: u8, size: u8 },
     Whole { link_domains: Vec<u32> },

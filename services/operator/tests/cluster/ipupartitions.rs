@@ -304,7 +304,7 @@ async fn no_container_loses_its_partition_while_operators_crash_and_users_act_at
         match random.below(6) {
             // It may exist.
             0 | 1 => {
-                let spec = json!({"size": 4 << (number % 3), "preemptible": number % 3 != 0, "priority": number % 2});
+                let spec = json!({"size": 4 << (number % 3), "preemptible": !number.is_multiple_of(3), "priority": number % 2});
                 let _ = fixture.create(&partition(&some, spec));
                 fixture.apply(&deployment(&some));
             }
