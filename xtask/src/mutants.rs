@@ -3,6 +3,7 @@
 //!
 //! One build has all mutants. Each is off until an environment variable has its number.
 
+use std::cmp::Reverse;
 use std::error::Error;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -194,15 +195,23 @@ fn with_switches(path: &str, text: &str, planted: &mut Vec<Mutant>) -> Result<St
     places.visit_file(&syn::parse_file(text)?);
     let mut places = places.found;
     places.retain(|place| !place.mutants.is_empty());
-    places.sort_by_key(|place| (place.range.start, std::cmp::Reverse(place.range.end)));
-    // An early return stands before the expressions at the same position.
-    places.sort_by_key(|place| (place.range.start, !place.range.is_empty()));
+    // An early return stands before the expressions at the same position, and those before their parts.
+    places.sort_by_key(|place| {
+        (
+            place.range.start,
+            !place.range.is_empty(),
+            Reverse(place.range.end),
+        )
+    });
     let mut numbered = Vec::new();
     for place in places {
-        let original = &text[place.range.clone()];
+        let original = match &text[place.range.clone()] {
+            "" => "the body".to_owned(),
+            original => format!("`{original}`"),
+        };
         let switches = place.mutants.iter().map(|mutant| {
             let number = planted.len();
-            let description = format!("{path}:{}: `{mutant}` instead of `{original}`", place.line);
+            let description = format!("{path}:{}: `{mutant}` instead of {original}", place.line);
             let description = description.split_whitespace().collect::<Vec<_>>().join(" ");
             planted.push(Mutant { number, description });
             format!("if crate::is_on({number}) {{ {mutant} }} else ")
@@ -252,14 +261,14 @@ fn plant(root: &Path, copy: &Path, package: &str) -> Result<Vec<Mutant>, Box<dyn
     Ok(planted)
 }
 
-/// Returns the sources in a folder, sorted.
+/// Returns the sources in a folder without those of tests, sorted.
 fn sources(folder: &Path) -> Result<Vec<PathBuf>, std::io::Error> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
         if path.is_dir() && !path.is_symlink() {
             files.extend(sources(&path)?);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+        } else if path.to_string_lossy().ends_with(".rs") && !path.to_string_lossy().ends_with("tests.rs") {
             files.push(path);
         }
     }

@@ -52,7 +52,7 @@ fn an_invalid_block_is_rejected_with_the_rule() {
         error,
         "IPUs 4 to 11 are not a block: a block has 1, 2, 4, ... 64 IPUs and starts at a multiple of its size"
     );
-    assert!(Block::within(0, 0, count(128)).is_err());
+    assert!(Block::within(0, 0, count(128)).is_err() && Block::within(0, 64, count(64)).is_err());
     assert!(Block::whole([1, 2, 3]).is_err() && Block::whole([1, 1]).is_err() && Block::whole([1]).is_err());
     assert!(Block::from_ipus([]).is_err());
     assert!(
