@@ -40,7 +40,7 @@ struct MutationSite {
     mutants: Vec<String>,
 }
 
-/// Collects the places of a file.
+/// Collects the sites of a file.
 struct MutationSites<'a> {
     text: &'a str,
     found: Vec<MutationSite>,
@@ -110,21 +110,22 @@ fn has_let(expr: &Expr) -> bool {
     }
 }
 
-fn is_test(attributes: &[Attribute]) -> bool {
+/// Returns whether an item is only compiled under a condition, as tests are.
+fn is_conditional(attributes: &[Attribute]) -> bool {
     attributes
         .iter()
         .any(|attribute| attribute.path().is_ident("cfg"))
 }
 
 impl<'ast> Visit<'ast> for MutationSites<'_> {
-    // What is evaluated by the compiler cannot be switched.
+    // The compiler evaluates these, so that no switch can stand in them.
     fn visit_item_const(&mut self, _: &'ast syn::ItemConst) {}
     fn visit_impl_item_const(&mut self, _: &'ast syn::ImplItemConst) {}
     fn visit_item_static(&mut self, _: &'ast syn::ItemStatic) {}
     fn visit_type(&mut self, _: &'ast Type) {}
 
     fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
-        if !is_test(&item.attrs) {
+        if !is_conditional(&item.attrs) {
             visit::visit_item_mod(self, item);
         }
     }
@@ -188,42 +189,36 @@ struct Mutant {
 
 /// Returns a file with a switch for each mutant.
 fn with_switches(path: &str, text: &str, planted: &mut Vec<Mutant>) -> Result<String, syn::Error> {
-    let mut places = MutationSites {
+    let mut sites = MutationSites {
         text,
         found: Vec::new(),
     };
-    places.visit_file(&syn::parse_file(text)?);
-    let mut places = places.found;
-    places.retain(|place| !place.mutants.is_empty());
+    sites.visit_file(&syn::parse_file(text)?);
+    let mut sites = sites.found;
+    sites.retain(|site| !site.mutants.is_empty());
     // An early return stands before the expressions at the same position, and those before their parts.
-    places.sort_by_key(|place| {
-        (
-            place.range.start,
-            !place.range.is_empty(),
-            Reverse(place.range.end),
-        )
-    });
+    sites.sort_by_key(|site| (site.range.start, !site.range.is_empty(), Reverse(site.range.end)));
     let mut numbered = Vec::new();
-    for place in places {
-        let original = match &text[place.range.clone()] {
+    for site in sites {
+        let original = match &text[site.range.clone()] {
             "" => "the body".to_owned(),
             original => format!("`{original}`"),
         };
-        let switches = place.mutants.iter().map(|mutant| {
+        let switches = site.mutants.iter().map(|mutant| {
             let number = planted.len();
-            let description = format!("{path}:{}: `{mutant}` instead of {original}", place.line);
+            let description = format!("{path}:{}: `{mutant}` instead of {original}", site.line);
             let description = description.split_whitespace().collect::<Vec<_>>().join(" ");
             planted.push(Mutant { number, description });
             format!("if crate::is_on({number}) {{ {mutant} }} else ")
         });
-        numbered.push((place.range, switches.collect::<String>()));
+        numbered.push((site.range, switches.collect::<String>()));
     }
     Ok(render(text, 0..text.len(), &numbered))
 }
 
-/// Returns a part of a file with the switches of the places in it.
-fn render(text: &str, part: Range<usize>, places: &[(Range<usize>, String)]) -> String {
-    let (mut rendered, mut position, mut rest) = (String::new(), part.start, places);
+/// Returns a part of a file with the switches of the sites in it.
+fn render(text: &str, part: Range<usize>, sites: &[(Range<usize>, String)]) -> String {
+    let (mut rendered, mut position, mut rest) = (String::new(), part.start, sites);
     while let [(range, switches), following @ ..] = rest {
         rendered += &text[position..range.start];
         let inner = following.partition_point(|(other, _)| other.start < range.end);
@@ -331,11 +326,13 @@ pub(crate) fn mutants(package: &str, sample: Option<usize>) -> Result<bool, Box<
             return Err(format!("{program} fails without a mutant").into());
         }
     }
-    let sample = sample.unwrap_or(planted.len()).clamp(1, planted.len());
-    let tried: Vec<&Mutant> = planted
-        .iter()
-        .step_by(planted.len() / sample)
-        .take(sample)
+    let total = planted.len();
+    let sample = sample.map_or(total, |sample| sample.min(total));
+    if sample == 0 {
+        return Err(format!("a sample of 0 of the {total} mutants of {package} shows nothing").into());
+    }
+    let tried: Vec<&Mutant> = (0..sample)
+        .map(|number| &planted[number * total / sample])
         .collect();
     let count_missed = |mutants: &[&Mutant]| -> Result<usize, std::io::Error> {
         let mut missed = 0;
@@ -353,21 +350,20 @@ pub(crate) fn mutants(package: &str, sample: Option<usize>) -> Result<bool, Box<
     };
     let threads = std::thread::available_parallelism()?.get();
     let results = std::thread::scope(|scope| {
-        let parts = tried.chunks(tried.len().div_ceil(threads));
+        let parts = tried.chunks(sample.div_ceil(threads));
         let workers: Vec<_> = parts.map(|part| scope.spawn(|| count_missed(part))).collect();
         workers
             .into_iter()
             .map(|worker| worker.join())
             .collect::<Vec<_>>()
     });
-    let mut caught = tried.len();
+    let mut caught = sample;
     for result in results {
         caught -= result.map_err(|_| "a thread panicked")??;
     }
-    let percent = caught * 100 / tried.len();
+    let percent = caught * 100 / sample;
     print_line(&format!(
-        "{caught} of {} mutants of {package} are caught ({percent} %)",
-        tried.len()
+        "{caught} of {sample} mutants of {package} are caught ({percent} %); it has {total}"
     ));
     Ok(percent >= MIN_PERCENT)
 }
