@@ -18,10 +18,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fmt;
 use std::fs;
 use std::io;
 use std::str::FromStr;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use ipu_core::PartitionId;
@@ -170,7 +173,7 @@ fn with_partition(variables: &[&str], partition: &str) -> Vec<Process> {
     };
     let own = std::process::id();
     let is_marked = |process: &Process| {
-        let environment = process.environ().unwrap_or_default();
+        let environment = environment_of(process);
         let mut values = variables
             .iter()
             .filter_map(|name| environment.get(std::ffi::OsStr::new(name)));
@@ -181,6 +184,24 @@ fn with_partition(variables: &[&str], partition: &str) -> Vec<Process> {
         .filter(|process| u32::try_from(process.pid) != Ok(own) && is_marked(process))
         .filter(|process| process.stat().is_ok_and(|stat| !has_ended(stat.state)))
         .collect()
+}
+
+/// Returns the variables of a process. Waits for them while the process begins a program, by execve(2): those
+/// of the previous program are gone then, and those of the next are not readable yet.
+fn environment_of(process: &Process) -> HashMap<OsString, OsString> {
+    let read = || process.environ().unwrap_or_default();
+    let is_beginning = || process.exe().is_ok() && process.stat().is_ok_and(|stat| stat.env_end == Some(0));
+    let (begun, mut environment) = (Instant::now(), read());
+    while environment.is_empty() && is_beginning() && begun.elapsed() < Duration::from_secs(1) {
+        std::thread::sleep(Duration::from_millis(1));
+        environment = read();
+    }
+    // The next program may have begun between the two readings.
+    if environment.is_empty() {
+        read()
+    } else {
+        environment
+    }
 }
 
 /// Returns whether `state`, a letter of proc(5), is that of a process that has ended but was not reaped.
@@ -316,6 +337,22 @@ mod tests {
             ..ProcessHolder::own().unwrap()
         };
         assert_eq!(elsewhere.liveness(), OwnerLiveness::Unknown);
+    }
+
+    #[test]
+    fn a_process_has_its_variables_from_its_first_moment_on() {
+        for _ in 0..300 {
+            let mut child = Command::new("sleep")
+                .arg("600")
+                .env(PARTITION_MARKER, "a")
+                .spawn()
+                .unwrap();
+            let process = Process::new(child.id().try_into().unwrap()).unwrap();
+            let environment = environment_of(&process);
+            child.kill().unwrap();
+            child.wait().unwrap();
+            assert!(environment.contains_key(std::ffi::OsStr::new(PARTITION_MARKER)));
+        }
     }
 
     #[test]
