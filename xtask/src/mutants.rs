@@ -8,6 +8,7 @@ use std::error::Error;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use proc_macro2::Span;
 use syn::spanned::Spanned;
@@ -18,6 +19,12 @@ use crate::{print_line, root};
 
 /// The smallest share of mutants in percent that the tests must catch.
 const MIN_PERCENT: usize = 90;
+
+/// The longest duration of a program of tests without a mutant.
+const MAX_DURATION: Duration = Duration::from_secs(600);
+
+/// The least time after which tests with a mutant hang.
+const MIN_LIMIT: Duration = Duration::from_secs(10);
 
 /// Tests that read sources, or that take longer than all others.
 const SKIPPED: [&str; 4] = ["allocator::exhaustive", "docs::", "example_scheduler", "purity"];
@@ -275,7 +282,16 @@ fn sources(folder: &Path) -> Result<Vec<PathBuf>, std::io::Error> {
 fn build(copy: &Path, target: &Path, package: &str) -> Result<Vec<String>, Box<dyn Error>> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(copy).env("CARGO_TARGET_DIR", target);
-    cargo.args(["test", "--package", package, "--lib", "--test", "it", "--no-run"]);
+    cargo.args([
+        "test",
+        "--package",
+        package,
+        "--all-features",
+        "--lib",
+        "--test",
+        "it",
+        "--no-run",
+    ]);
     let output = cargo
         .arg("--message-format=json-render-diagnostics")
         .stderr(Stdio::piped())
@@ -292,10 +308,18 @@ fn build(copy: &Path, target: &Path, package: &str) -> Result<Vec<String>, Box<d
     Ok(programs.map(str::to_owned).collect())
 }
 
-/// Returns whether a program of tests succeeds.
-fn succeeds(folder: &Path, program: &str, mutant: Option<usize>) -> Result<bool, std::io::Error> {
+/// Returns whether a program of tests succeeds within `limit`.
+fn succeeds(
+    folder: &Path,
+    program: &str,
+    limit: Duration,
+    mutant: Option<usize>,
+) -> Result<bool, std::io::Error> {
     let mut tests = Command::new("timeout");
-    tests.args(["--kill-after=1", "60", program]).current_dir(folder);
+    let limit = limit.as_secs().to_string();
+    tests
+        .args(["--kill-after=1", &limit, program])
+        .current_dir(folder);
     tests
         .env("CARGO_MANIFEST_DIR", folder)
         .env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1");
@@ -321,10 +345,13 @@ pub(crate) fn mutants(package: &str, sample: Option<usize>) -> Result<bool, Box<
     let planted = plant(root, &copy, package)?;
     let programs = build(&copy, &target, package)?;
     let folder = copy.join(package);
-    for program in &programs {
-        if !succeeds(&folder, program, None)? {
+    let mut tests = Vec::new();
+    for program in programs {
+        let begun = Instant::now();
+        if !succeeds(&folder, &program, MAX_DURATION, None)? {
             return Err(format!("{program} fails without a mutant").into());
         }
+        tests.push((program, MIN_LIMIT + begun.elapsed() * 4));
     }
     let total = planted.len();
     let sample = sample.map_or(total, |sample| sample.min(total));
@@ -338,8 +365,8 @@ pub(crate) fn mutants(package: &str, sample: Option<usize>) -> Result<bool, Box<
         let mut missed = 0;
         for mutant in mutants {
             let mut is_caught = false;
-            for program in &programs {
-                is_caught = is_caught || !succeeds(&folder, program, Some(mutant.number))?;
+            for (program, limit) in &tests {
+                is_caught = is_caught || !succeeds(&folder, program, *limit, Some(mutant.number))?;
             }
             if !is_caught {
                 print_line(&mutant.description);
