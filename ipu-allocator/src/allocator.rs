@@ -83,7 +83,7 @@ struct Inner {
     options: Arc<Options>,
     listings: Arc<Listings>,
     started: Instant,
-    compare: Notify,
+    compare: Arc<Notify>,
     last_comparison: watch::Sender<Option<Instant>>,
     tasks: parking_lot::Mutex<Vec<JoinHandle<()>>>,
     result: watch::Receiver<Option<Result<(), Arc<StoreError>>>>,
@@ -128,6 +128,7 @@ impl Allocator {
             closed.close().await;
             ended.send_replace(Some(result.map_err(Arc::new)));
         });
+        let compare = Arc::new(Notify::new());
         let inner = Arc::new(Inner {
             inbox: inbox.clone(),
             shared,
@@ -136,17 +137,17 @@ impl Allocator {
             options,
             listings: Arc::clone(&listings),
             started: Instant::now(),
-            compare: Notify::new(),
+            compare: Arc::clone(&compare),
             last_comparison: watch::Sender::new(None),
             tasks: parking_lot::Mutex::default(),
             result,
         });
         let weak = Arc::downgrade(&inner);
         let comparing = tokio::spawn(async move {
+            // The handle is not kept during the pause.
             while let Some(pause) = compare_once(&weak).await {
-                let Some(inner) = weak.upgrade() else { return };
                 tokio::select! {
-                    () = inner.compare.notified() => {}
+                    () = compare.notified() => {}
                     () = tokio::time::sleep(pause) => {}
                 }
             }

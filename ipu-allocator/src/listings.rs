@@ -27,16 +27,27 @@ const LIST_INTERVAL: Duration = Duration::from_millis(200);
 pub(crate) struct Listings {
     pool: ControllerPool,
     options: Arc<Options>,
-    tasks: Mutex<BTreeMap<ControllerName, Arc<Slot>>>,
+    tasks: Mutex<BTreeMap<ControllerName, ListingTask>>,
 }
 
-/// The task of one controller.
+/// The task of one controller, which ends when this is dropped.
+struct ListingTask {
+    slot: Arc<Slot>,
+    handle: JoinHandle<()>,
+}
+
+impl Drop for ListingTask {
+    fn drop(&mut self) {
+        self.handle.abort();
+    }
+}
+
+/// What the task of a controller is asked for, and what it has delivered.
 struct Slot {
     wanted: Notify,
     /// Set if the next listing reads the hardware again, whatever its age.
     rereads_hardware: AtomicBool,
     delivered: watch::Sender<LastListing>,
-    task: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// The last listing of a controller.
@@ -47,14 +58,6 @@ enum LastListing {
     At(Instant),
     /// The controller has not replied for so long that requests no longer wait for it.
     Late,
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        if let Some(task) = self.task.lock().take() {
-            task.abort();
-        }
-    }
 }
 
 impl Listings {
@@ -98,7 +101,6 @@ impl Listings {
                     wanted: Notify::new(),
                     rereads_hardware: AtomicBool::new(false),
                     delivered: watch::Sender::new(LastListing::Never),
-                    task: Mutex::default(),
                 });
                 let lister = Lister {
                     pool: self.pool.clone(),
@@ -106,31 +108,33 @@ impl Listings {
                     options: Arc::clone(&self.options),
                     hardware: None,
                 };
-                let (inbox, weak) = (inbox.clone(), Arc::downgrade(&slot));
-                let task = tokio::spawn(async move { lister.run(&weak, &inbox).await });
-                *slot.task.lock() = Some(task);
-                slot
+                let (inbox, own) = (inbox.clone(), Arc::clone(&slot));
+                let handle = tokio::spawn(async move { lister.run(&own, &inbox).await });
+                ListingTask { slot, handle }
             });
         }
     }
 
     /// Asks for a listing of the controller `name` soon.
     pub(crate) fn refresh(&self, name: &ControllerName) {
-        if let Some(slot) = self.tasks.lock().get(name) {
-            slot.wanted.notify_one();
+        if let Some(task) = self.tasks.lock().get(name) {
+            task.slot.wanted.notify_one();
         }
     }
 
     /// Makes the next listing of every controller read its hardware again.
     pub(crate) fn reread_hardware(&self) {
-        for slot in self.tasks.lock().values() {
-            slot.rereads_hardware.store(true, Ordering::Relaxed);
+        for task in self.tasks.lock().values() {
+            task.slot.rereads_hardware.store(true, Ordering::Relaxed);
         }
     }
 
     /// Waits until every controller was listed since `since`, at most for `timeout`.
     pub(crate) async fn wait_since(&self, since: Instant, timeout: Duration) {
-        let slots: Vec<Arc<Slot>> = self.tasks.lock().values().cloned().collect();
+        let slots: Vec<Arc<Slot>> = {
+            let tasks = self.tasks.lock();
+            tasks.values().map(|task| Arc::clone(&task.slot)).collect()
+        };
         let all = slots.into_iter().map(async |slot| {
             let mut delivered = slot.delivered.subscribe();
             let is_new = |delivered: &LastListing| match delivered {
@@ -141,7 +145,7 @@ impl Listings {
             if !is_new(&delivered.borrow()) {
                 slot.wanted.notify_one();
             }
-            // An error means that the controller was removed.
+            // It cannot fail: the sender is kept.
             let _ = delivered.wait_for(is_new).await;
         });
         let _ = tokio::time::timeout(timeout, join_all(all)).await;
@@ -170,15 +174,12 @@ struct Hardware {
 }
 
 impl Lister {
-    async fn run(mut self, slot: &std::sync::Weak<Slot>, inbox: &mpsc::Sender<Message>) {
+    async fn run(mut self, slot: &Slot, inbox: &mpsc::Sender<Message>) {
         loop {
             let begun = Instant::now();
             let timeout = self.options.listing_timeout;
             let late = Message::Listed(self.name.clone(), Err(unresponsive(&self.name, timeout)), begun);
-            let rereads = slot
-                .upgrade()
-                .is_some_and(|slot| slot.rereads_hardware.swap(false, Ordering::Relaxed));
-            if rereads {
+            if slot.rereads_hardware.swap(false, Ordering::Relaxed) {
                 self.hardware = None;
             }
             let listed = {
@@ -191,9 +192,7 @@ impl Lister {
                         if inbox.send(late).await.is_err() {
                             return;
                         }
-                        if let Some(slot) = slot.upgrade() {
-                            slot.delivered.send_replace(LastListing::Late);
-                        }
+                        slot.delivered.send_replace(LastListing::Late);
                         listing.await
                     }
                 }
@@ -205,7 +204,6 @@ impl Lister {
             {
                 return;
             }
-            let Some(slot) = slot.upgrade() else { return };
             slot.delivered.send_replace(LastListing::At(begun));
             tokio::select! {
                 () = slot.wanted.notified() => {}
