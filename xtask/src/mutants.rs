@@ -79,6 +79,13 @@ impl MutationSites<'_> {
                 _ => &[],
             },
         };
+        // The default of a trait may be such a value already.
+        let is_other = |value: &&&str| {
+            let text = self.text_of(body);
+            let text = text.trim_matches(|c: char| c == '{' || c == '}' || c.is_whitespace());
+            text != **value && (**value != "Default::default()" || text != "Vec::new()")
+        };
+        let values: Vec<&&str> = values.iter().filter(is_other).collect();
         if let (Some(first), false) = (body.stmts.first(), values.is_empty()) {
             let start = first.span().byte_range().start;
             let mutants = values.iter().map(|value| format!("return {value};")).collect();
