@@ -31,3 +31,35 @@ pub(crate) fn guarded(mode: PlacementMode) -> PlacementMode {
         PlacementMode::Delegated => PlacementMode::Delegated,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ipu_core::IpuCount;
+    use ipu_core::hardware::{Inventory, Topology};
+    use ipu_core::placement::place;
+
+    use super::*;
+
+    struct Panicking;
+
+    impl PlacementPolicy for Panicking {
+        fn name(&self) -> &str {
+            "panicking"
+        }
+
+        fn choose(&self, _: &InventoryView<'_>, _: &PlacementRequest) -> Option<Block> {
+            panic!("out of ideas")
+        }
+    }
+
+    #[test]
+    fn a_policy_that_panics_declines_under_its_own_name() {
+        let PlacementMode::Explicit(policy) = guarded(PlacementMode::Explicit(Arc::new(Panicking))) else {
+            panic!("delegated");
+        };
+        assert_eq!(policy.name(), "panicking");
+        let request = PlacementRequest::of_size(IpuCount::try_from(4).unwrap());
+        let placed = place(&Inventory::new(&Topology::pod16()), &request, &*policy);
+        assert!(format!("{placed:?}").contains("Declined"), "{placed:?}");
+    }
+}

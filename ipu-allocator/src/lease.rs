@@ -185,3 +185,6 @@ impl Liveness for Arc<LeaseLiveness> {
         self.judge(entry)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -310,6 +310,10 @@ mod tests {
             ..own.clone()
         };
         assert_eq!(before_reboot.liveness(), OwnerLiveness::Dead);
+        assert!(own.is_of_this_boot());
+        assert!(!before_reboot.is_of_this_boot());
+        assert!(is_in_own_namespace(own.pid()));
+        assert!(!is_in_own_namespace(u32::MAX), "there is no such process");
     }
 
     #[test]
@@ -367,6 +371,9 @@ mod tests {
             let mut left = Command::new("sleep");
             let mut left = left.arg("600").env(variable, &partition).spawn().unwrap();
             assert_eq!(dead.liveness_as_holder_of(&id), OwnerLiveness::Unknown);
+            let found: Vec<_> = marked(&partition).iter().map(|found| found.pid).collect();
+            let expected = (variable == PARTITION_MARKER).then(|| left.id().cast_signed());
+            assert_eq!(found, Vec::from_iter(expected));
             left.kill().unwrap();
             left.wait().unwrap();
             assert_eq!(dead.liveness_as_holder_of(&id), OwnerLiveness::Dead);

@@ -177,3 +177,6 @@ pub(crate) fn record<T>(pool: &ControllerPool, name: &ControllerName, result: &R
         _ => {}
     }
 }
+
+#[cfg(test)]
+mod tests;

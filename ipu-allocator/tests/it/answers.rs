@@ -1,112 +1,16 @@
 //! Answers to owners, while partitions change behind them.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock};
+use ipu_allocator::AllocatorError;
+use ipu_core::allocator::{Phase, Release, Request};
 
-use ipu_allocator::{Allocator, AllocatorError, EnsureOutcome, MemoryStore, Options};
-use ipu_core::allocator::{Entry, Phase, Release, Request};
-use ipu_core::hardware::{IpuPlace, Partition, PartitionState};
-use ipu_core::render::{GcdConfig, IpuofConfig};
-use ipu_core::{ControllerName, PartitionId};
-use ipu_vipu_client::{ControllerPool, CreatePartition, MockVipuController, PartitionStatus, VipuError};
-
-use crate::lifecycle::{request, soon};
-
-/// An allocator with a controller whose partitions the test changes.
-struct Bed {
-    allocator: Allocator,
-    partitions: Arc<Mutex<BTreeMap<PartitionId, Partition>>>,
-    /// Called while the controller answers an IPUoF configuration.
-    meanwhile: Arc<OnceLock<Box<dyn Fn() + Send + Sync>>>,
-}
-
-impl Bed {
-    async fn start() -> Self {
-        let partitions = Arc::new(Mutex::new(BTreeMap::<PartitionId, Partition>::new()));
-        let meanwhile = Arc::new(OnceLock::<Box<dyn Fn() + Send + Sync>>::new());
-        let mut mock = MockVipuController::new();
-        let not_found = |id: &PartitionId| VipuError::NotFound { id: id.clone() };
-        let all = Arc::clone(&partitions);
-        mock.expect_list_partitions()
-            .returning(move |_| Ok(all.lock().unwrap().values().cloned().collect()));
-        mock.expect_ipu_attributes().returning(|_| Ok(Vec::new()));
-        let all = Arc::clone(&partitions);
-        mock.expect_create_partition().returning(move |request| {
-            let CreatePartition { id, spec, .. } = request;
-            let mut all = all.lock().unwrap();
-            let first = 16 * u32::try_from(all.len()).unwrap();
-            let numbers = first..first + spec.size.get();
-            let ipus = numbers.map(|ipu| IpuPlace { link_domain: 0, ipu }).collect();
-            let (state, cluster) = (PartitionState::Active, None);
-            let made = Partition {
-                id: id.clone(),
-                spec,
-                cluster,
-                ipus,
-                state,
-            };
-            all.insert(id.clone(), made);
-            Ok(id)
-        });
-        let all = Arc::clone(&partitions);
-        mock.expect_partition_status().returning(move |id| {
-            let all = all.lock().unwrap();
-            let found = all.get(id).ok_or_else(|| not_found(id))?;
-            Ok(PartitionStatus {
-                id: id.clone(),
-                state: found.state.clone(),
-                max_auto_resets: 0,
-                auto_resets: 0,
-                last_auto_reset: None,
-            })
-        });
-        mock.expect_reset_partition().returning(|_| Ok(()));
-        let all = Arc::clone(&partitions);
-        mock.expect_remove_partition().returning(move |id, _| {
-            all.lock()
-                .unwrap()
-                .remove(id)
-                .map(drop)
-                .ok_or_else(|| not_found(id))
-        });
-        let (all, during) = (Arc::clone(&partitions), Arc::clone(&meanwhile));
-        mock.expect_ipuof_config().returning(move |id, gcd| {
-            let gcds = all.lock().unwrap()[id].spec.gcds;
-            if let Some(during) = during.get() {
-                during();
-            }
-            let count = gcd.map_or(gcds as usize, |_| 1);
-            Ok(IpuofConfig {
-                reconfigurable: false,
-                gcds: vec![GcdConfig::default(); count],
-                server_version: String::new(),
-            })
-        });
-        let pool: ControllerPool =
-            ControllerPool::single(ControllerName::new("mock").unwrap(), Arc::new(mock));
-        let allocator = Allocator::start(Options::default(), Arc::new(MemoryStore::default()), pool);
-        allocator.leading().wait_for(|leading| *leading).await.unwrap();
-        Self {
-            allocator,
-            partitions,
-            meanwhile,
-        }
-    }
-
-    async fn ensure(&self, request: &Request) -> Arc<Entry> {
-        match self.allocator.ensure(request.clone(), soon()).await.unwrap() {
-            EnsureOutcome::Entry(entry) => entry,
-            EnsureOutcome::Rejected(status) => panic!("{status:?}"),
-        }
-    }
-}
+use crate::bed::{Bed, request, soon};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_repeated_request_for_a_lost_partition_is_answered_that_it_failed() {
     let bed = Bed::start().await;
     let request = request("one", 4);
     assert_eq!(bed.ensure(&request).await.phase, Phase::Active);
-    bed.partitions.lock().unwrap().clear();
+    bed.controller.partitions().clear();
     let answered = bed.ensure(&request).await;
     assert!(matches!(answered.phase, Phase::Failed { .. }), "{answered:?}");
 }
@@ -157,10 +61,29 @@ async fn the_devices_of_a_partition_that_is_not_the_expected_one_any_more_are_no
             };
             tokio::task::block_in_place(|| runtime.block_on(change));
         };
-        assert!(bed.meanwhile.set(Box::new(during)).is_ok());
+        assert!(bed.controller.meanwhile.set(Box::new(during)).is_ok());
         let answer = bed.allocator.ipuof_config(&entry, None).await;
         let now = bed.allocator.cached(&entry.id);
         let is_refused = matches!(answer, Err(AllocatorError::NotActive { .. }));
         assert!(is_refused, "{changes}: {answer:?}, {entry:?}, then {now:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_devices_of_a_partition_that_is_reset_are_not_answered() {
+    let bed = Bed::start().await;
+    let request = request("one", 4);
+    let entry = bed.ensure(&request).await;
+    bed.controller.silence("reset");
+    let (allocator, runtime) = (bed.allocator.clone(), tokio::runtime::Handle::current());
+    let during = move || {
+        let reset = allocator.ensure(request.clone().with_attempt(1), tokio::time::Instant::now());
+        tokio::task::block_in_place(|| runtime.block_on(reset)).unwrap();
+    };
+    assert!(bed.controller.meanwhile.set(Box::new(during)).is_ok());
+    let answer = bed.allocator.ipuof_config(&entry, None).await.unwrap_err();
+    assert_eq!(
+        answer.to_string(),
+        format!("partition {} is resetting, not active", entry.id)
+    );
 }

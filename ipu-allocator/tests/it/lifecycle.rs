@@ -4,20 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipu_allocator::{Allocator, EnsureOutcome, MemoryStore, Options, ReleaseOutcome};
-use ipu_core::allocator::{Phase, Release, Request};
-use ipu_core::hardware::{PartitionSpec, Topology};
-use ipu_core::{IpuCount, JobKey, Owner};
+use ipu_core::allocator::{Phase, Release};
+use ipu_core::hardware::Topology;
 use ipu_vipu_client::{ConnectOptions, ControllerEndpoint, ControllerPool, GrpcController, VipuController};
 use tokio::time::Instant;
 use vipu_sim::Simulator;
 
+use crate::bed::{request, soon};
+
 /// An allocator with one simulated IPU-POD.
-pub(crate) struct Bed {
-    pub(crate) allocator: Allocator,
-    pub(crate) simulator: Simulator,
+struct Bed {
+    allocator: Allocator,
+    simulator: Simulator,
 }
 
-pub(crate) async fn bed() -> Bed {
+async fn bed() -> Bed {
     let topology: Topology = "pod16".parse().unwrap();
     let simulator = Simulator::builder(topology)
         .delay(Duration::from_millis(2))
@@ -33,22 +34,6 @@ pub(crate) async fn bed() -> Bed {
     let allocator = Allocator::start(Options::default(), Arc::new(MemoryStore::default()), pool);
     allocator.leading().wait_for(|leading| *leading).await.unwrap();
     Bed { allocator, simulator }
-}
-
-pub(crate) fn request(name: &str, size: u32) -> Request {
-    let owner = Owner {
-        kind: "Test".into(),
-        job: JobKey::new("default", name, "1").unwrap(),
-    };
-    Request::of_instance(
-        owner,
-        0,
-        PartitionSpec::of_size(IpuCount::try_from(size).unwrap()),
-    )
-}
-
-pub(crate) fn soon() -> Instant {
-    Instant::now() + Duration::from_secs(20)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

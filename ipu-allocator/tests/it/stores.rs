@@ -101,6 +101,23 @@ fn is_marked(record: &Record) -> bool {
 }
 
 #[tokio::test]
+async fn a_record_without_a_revision_is_damaged() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ledger.db");
+    let store = SqliteStore::at(&path).unwrap();
+    store.open().await.unwrap();
+    store.close().await;
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    connection.execute_batch("DELETE FROM ledger").unwrap();
+    drop(connection);
+    let error = store.open().await.unwrap_err().to_string();
+    assert!(
+        error.ends_with("is not a readable ledger: it has no revision"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
 async fn a_database_of_another_program_is_left_as_it_is() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("other.db");
