@@ -6,7 +6,7 @@ use ipu_core::allocator::{
     Capacity, Change, ControllerView, Cordon, CordonTarget, Event, Hardware, InventoryCapacity, Listing,
     OnNoCapacity, Phase, State, Unbounded,
 };
-use ipu_core::hardware::{Inventory, IpuPlace, PartitionState, Topology};
+use ipu_core::hardware::{Inventory, IpuAddress, IpuPlace, PartitionState, Topology};
 use ipu_core::placement::PlacementMode;
 use ipu_core::{CordonOwner, ReasonCode};
 
@@ -115,6 +115,38 @@ fn a_dry_run_names_the_holders_that_have_to_end_beside_its_own_partitions() {
     let specs = [4, 8].map(|size| request(0, size).spec);
     let results = State::default().dry_run(&hardware, &specs, &[]);
     assert_eq!(results[1].blockers, ["h0".parse().unwrap()]);
+}
+
+#[test]
+fn pinned_ipus_that_form_no_partition_are_refused_for_ever_and_busy_ones_for_now() {
+    for (pinned, code) in [
+        (0b101, "TooLarge"),
+        (0b1_1010, "TooLarge"),
+        (0b11, "PinnedIpusBusy"),
+        (0b1100, ""),
+    ] {
+        let (mut capacity, wanted) = (pod16(&[2]), request(1, 2));
+        let placed = capacity.reserve(&wanted.id, &wanted.spec, &places(pinned));
+        let found = placed
+            .err()
+            .map_or_else(String::new, |reason| reason.code.as_str().to_owned());
+        assert_eq!(found, code, "{pinned:b}");
+    }
+}
+
+#[test]
+fn a_free_ipu_is_counted_once_even_if_it_is_unhealthy_and_cordoned() {
+    let mut inventory = Inventory::new(&Topology::pod16());
+    let ipus = |numbers: &[u8]| {
+        Vec::from_iter(numbers.iter().map(|ipu| IpuAddress {
+            link_domain: 0,
+            ipu: *ipu,
+        }))
+    };
+    inventory.cordon(&CordonOwner::health(), ipus(&[0])).unwrap();
+    inventory.cordon(&administrator(), ipus(&[0, 1, 2])).unwrap();
+    let counts = InventoryCapacity::new(inventory).counts().unwrap();
+    assert_eq!((counts.unhealthy, counts.cordoned, counts.free), (1, 2, 13));
 }
 
 #[test]
