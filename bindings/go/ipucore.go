@@ -38,63 +38,62 @@ func Load(ctx context.Context, path string) (*Core, error) {
 // Close frees the module.
 func (c *Core) Close(ctx context.Context) error { return c.runtime.Close(ctx) }
 
-// Call answers one request, with the key "call". A refused request is an error with the rule.
-func (c *Core) Call(ctx context.Context, request any) (any, error) {
+// Call answers one request, with the key "call", into the value that answer points to, as json.Unmarshal
+// does. A refused request is an error with the rule.
+func (c *Core) Call(ctx context.Context, request, answer any) error {
 	data, err := json.Marshal(request)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	size := uint64(len(data))
 	sent, err := c.module.ExportedFunction("alloc").Call(ctx, size)
-	if err != nil {
-		return nil, err
+	if err == nil && !c.module.Memory().Write(uint32(sent[0]), data) {
+		err = errors.New("the module has no memory for the request")
 	}
-	if !c.module.Memory().Write(uint32(sent[0]), data) {
-		return nil, errors.New("the module has no memory for the request")
+	if err != nil {
+		return err
 	}
 	packed, err := c.module.ExportedFunction("call").Call(ctx, sent[0], size)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	address, length := packed[0]>>32, packed[0]&0xffffffff
 	text, _ := c.module.Memory().Read(uint32(address), uint32(length))
-	var answer struct {
-		Ok    any
-		Error *string
+	reply := struct{ Ok, Error any }{answer, nil}
+	err = json.Unmarshal(text, &reply)
+	_, freed := c.module.ExportedFunction("free").Call(ctx, address, length)
+	if err = errors.Join(err, freed); err == nil && reply.Error != nil {
+		err = fmt.Errorf("%v", reply.Error)
 	}
-	if err := json.Unmarshal(text, &answer); err != nil {
-		return nil, err
-	}
-	if _, err := c.module.ExportedFunction("free").Call(ctx, address, length); err != nil {
-		return nil, err
-	}
-	if answer.Error != nil {
-		return nil, errors.New(*answer.Error)
-	}
-	return answer.Ok, nil
+	return err
+}
+
+func call[T any](ctx context.Context, c *Core, request Object) (answer T, err error) {
+	err = c.Call(ctx, request, &answer)
+	return
 }
 
 // Place returns {"fits": block}, or {"impossible": reason}.
-func (c *Core) Place(ctx context.Context, inventory, request Object, policy string) (any, error) {
-	return c.Call(ctx, Object{"call": "place", "inventory": inventory, "request": request, "policy": policy})
+func (c *Core) Place(ctx context.Context, inventory, request Object, policy string) (Object, error) {
+	return call[Object](ctx, c, Object{"call": "place", "inventory": inventory, "request": request, "policy": policy})
 }
 
 // Fits returns the number of free IPUs, and how many partitions of each size fit.
-func (c *Core) Fits(ctx context.Context, inventory Object) (any, error) {
-	return c.Call(ctx, Object{"call": "fits", "inventory": inventory})
+func (c *Core) Fits(ctx context.Context, inventory Object) (Object, error) {
+	return call[Object](ctx, c, Object{"call": "fits", "inventory": inventory})
 }
 
 // Plan returns the plan for a job in its observed state.
-func (c *Core) Plan(ctx context.Context, job, observation Object) (any, error) {
-	return c.Call(ctx, Object{"call": "plan", "job": job, "observation": observation})
+func (c *Core) Plan(ctx context.Context, job, observation Object) (Object, error) {
+	return call[Object](ctx, c, Object{"call": "plan", "job": job, "observation": observation})
 }
 
 // AllocatorStep returns the changes that follow from an event, the new state and the outcome.
-func (c *Core) AllocatorStep(ctx context.Context, state Object, controllers []Object, now uint64, event any) (any, error) {
-	return c.Call(ctx, Object{"call": "allocator_step", "state": state, "controllers": controllers, "now": now, "event": event})
+func (c *Core) AllocatorStep(ctx context.Context, state Object, controllers []Object, now uint64, event any) (Object, error) {
+	return call[Object](ctx, c, Object{"call": "allocator_step", "state": state, "controllers": controllers, "now": now, "event": event})
 }
 
 // Check returns the invariants that a plan violates; empty for a valid plan.
-func (c *Core) Check(ctx context.Context, job, observation, plan Object) (any, error) {
-	return c.Call(ctx, Object{"call": "check", "job": job, "observation": observation, "plan": plan})
+func (c *Core) Check(ctx context.Context, job, observation, plan Object) ([]string, error) {
+	return call[[]string](ctx, c, Object{"call": "check", "job": job, "observation": observation, "plan": plan})
 }

@@ -30,7 +30,8 @@ func TestVectors(t *testing.T) {
 	}
 	for _, vector := range vectors {
 		found := Object{}
-		if ok, err := core.Call(t.Context(), vector.Request); err == nil {
+		var ok any
+		if err := core.Call(t.Context(), vector.Request, &ok); err == nil {
 			found["ok"] = ok
 		} else {
 			found["error"] = err.Error()
@@ -38,6 +39,10 @@ func TestVectors(t *testing.T) {
 		if !reflect.DeepEqual(found, vector.Answer) {
 			t.Errorf("%s: %v", vector.Name, found)
 		}
+	}
+	placed, err := core.Place(t.Context(), Object{"topology": "pod16"}, Object{"size": 8}, "best-fit")
+	if block, _ := placed["fits"].(Object); err != nil || block["size"] != 8.0 {
+		t.Errorf("%v %v", placed, err)
 	}
 	t.Logf("%d vectors", len(vectors))
 }
