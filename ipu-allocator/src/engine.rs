@@ -276,10 +276,6 @@ impl Engine {
                 if answer.is_closed() && !is_internal {
                     return;
                 }
-                if !is_internal && !self.shared.is_compared() {
-                    let _ = answer.send(Err(AllocatorError::Starting));
-                    return;
-                }
                 match step(&self.state, &self.hardware, &self.policy, now, &event) {
                     Ok(step) => {
                         let outcome = self.absorb(step, answers, changes, undo).0;

@@ -226,11 +226,19 @@ fn start_time(pid: u32) -> Result<Option<u64>, ProcError> {
     let Ok(pid) = i32::try_from(pid) else {
         return Ok(None);
     };
-    match Process::new(pid).and_then(|process| process.stat()) {
+    match Process::new(pid) {
+        Ok(process) => start_time_of(&process),
+        Err(ProcError::NotFound(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// As [`start_time`], of a process that may have ended since it was found.
+fn start_time_of(process: &Process) -> Result<Option<u64>, ProcError> {
+    match process.stat() {
         Ok(stat) if has_ended(stat.state) => Ok(None),
         Ok(stat) => Ok(Some(stat.starttime)),
         Err(ProcError::NotFound(_)) => Ok(None),
-        // The process ended between the two steps.
         Err(ProcError::Io(error, _))
             if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) =>
         {
@@ -320,6 +328,8 @@ mod tests {
     fn a_zombie_is_dead() {
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
         let holder = ProcessHolder::of(child.id()).unwrap();
+        let found = Process::new(child.id().cast_signed()).unwrap();
+        assert_eq!(start_time_of(&found).unwrap(), Some(holder.started));
         child.kill().unwrap();
         while holder.liveness() == OwnerLiveness::Live {
             std::thread::yield_now();
@@ -327,6 +337,7 @@ mod tests {
         assert_eq!(holder.liveness(), OwnerLiveness::Dead);
         child.wait().unwrap();
         assert_eq!(holder.liveness(), OwnerLiveness::Dead);
+        assert_eq!(start_time_of(&found).unwrap(), None, "it was found before");
         assert_eq!(
             ProcessHolder::of(child.id()).unwrap_err().kind(),
             io::ErrorKind::NotFound

@@ -208,3 +208,26 @@ impl<'a> Request<'a> {
 fn numbers(mask: u64) -> Vec<u32> {
     (0..u64::BITS).filter(|bit| mask >> bit & 1 == 1).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use ipu_core::hardware::{Inventory, Topology};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_policy_gets_the_free_and_the_used_ipus_of_each_link_domain() {
+        let mut inventory = Inventory::new(&Topology::pod16());
+        let block = serde_json::from_value(json!({"linkDomain": 0, "first": 4, "size": 4})).unwrap();
+        inventory.occupy("a".parse().unwrap(), block).unwrap();
+        let size = IpuCount::try_from(8).unwrap();
+        let request = Request::new(&inventory.view(None).unwrap(), size);
+        let parts = &serde_json::to_value(request).unwrap()["parts"];
+        assert_eq!(parts[0]["used"], json!([4, 5, 6, 7]));
+        assert_eq!(
+            parts[0]["free"],
+            json!([0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15])
+        );
+    }
+}

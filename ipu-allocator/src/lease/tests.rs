@@ -78,6 +78,7 @@ fn a_lease_lasts_from_a_second_to_a_week() {
 async fn an_owner_is_dead_once_its_lease_expired_and_was_observed_unchanged_for_its_length() {
     let bed = Bed::at(1_000);
     let held = entry("a", "lease:60:1060000");
+    assert_eq!(bed.judge_for(0, &held).await, Live, "renewed this moment");
     assert_eq!(bed.judge_for(59, &held).await, Live);
     // It was observed for as long as it lasts.
     assert_eq!(bed.judge_for(1, &held).await, Dead);
@@ -121,6 +122,7 @@ async fn an_owner_without_a_lease_is_of_unknown_liveness() {
     let bed = Bed::at(1_000);
     let other = entry("a", "process:b:1:2:3");
     assert_eq!(bed.judge_for(120, &other).await, Unknown);
+    assert_eq!(format!("{:?}", bed.judge), "LeaseLiveness { .. }");
     assert_eq!(Arc::new(bed.judge).liveness_of(&other).await, Unknown);
 }
 

@@ -116,6 +116,8 @@ struct FailingStore {
     /// No commit with this entry succeeds.
     refused: Mutex<Option<PartitionId>>,
     leads_until: Mutex<Option<BootTime>>,
+    /// Duration of a commit.
+    delay: Mutex<Duration>,
 }
 
 #[async_trait]
@@ -134,6 +136,8 @@ impl Store for FailingStore {
         changes: &[Change],
         usage: &[UsageRecord],
     ) -> Result<Revision, StoreError> {
+        let delay = *self.delay.lock().unwrap();
+        tokio::time::sleep(delay).await;
         let refused = self.refused.lock().unwrap().clone();
         let is_refused =
             |change: &Change| matches!(change, Change::Put(entry) if Some(&entry.id) == refused.as_ref());
@@ -192,10 +196,11 @@ async fn nothing_is_called_before_record_controllers_and_owners_were_compared() 
     let creating: Entry = serde_json::from_value(creating).unwrap();
     let store = Arc::new(MemoryStore::default());
     let opened = store.open().await.unwrap().revision;
-    store
-        .commit(&opened, &[Change::Put(creating.into())], &[])
-        .await
-        .unwrap();
+    let mut queued = creating.clone();
+    (queued.id, queued.phase, queued.controller) = (PartitionId::new("b").unwrap(), Phase::Queued, None);
+    let id = queued.id.clone();
+    let changes = [Change::Put(creating.into()), Change::Put(queued.into())];
+    store.commit(&opened, &changes, &[]).await.unwrap();
     let controller = Arc::new(FakeController::default());
     let pool = ControllerPool::single(name(), Arc::clone(&controller) as Arc<dyn VipuController>);
     let mut options = options();
@@ -209,6 +214,7 @@ async fn nothing_is_called_before_record_controllers_and_owners_were_compared() 
     let refused = allocator.ensure(request("one", 4), soon()).await;
     assert!(matches!(refused, Err(AllocatorError::Starting)), "{refused:?}");
     assert_eq!((controller.count("status"), controller.count("create")), (0, 0));
+    assert_eq!(allocator.cached(&id).unwrap().phase, Phase::Queued);
 }
 
 /// A system that does not answer whether owners live.
@@ -370,6 +376,82 @@ async fn a_request_that_does_not_queue_is_judged_by_a_listing_of_now() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_repeated_request_is_answered_after_the_commit_of_what_was_found() {
+    let store = Arc::new(FailingStore::default());
+    let controller = Arc::new(FakeController::default());
+    let pool = ControllerPool::single(name(), Arc::clone(&controller) as Arc<dyn VipuController>);
+    let allocator = Allocator::start(options(), Arc::clone(&store) as Arc<dyn Store>, pool);
+    until_leading(&allocator).await;
+    allocator.ensure(request("one", 4), soon()).await.unwrap();
+    *store.delay.lock().unwrap() = Duration::from_millis(500);
+    controller.partitions().clear();
+    let answer = allocator.ensure(request("one", 4), soon()).await.unwrap();
+    let is_failed =
+        matches!(&answer, EnsureOutcome::Entry(entry) if matches!(entry.phase, Phase::Failed { .. }));
+    assert!(is_failed, "{answer:?}");
+    // There is nothing to wait for then.
+    let begun = Instant::now();
+    allocator.ensure(request("one", 4), soon()).await.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_fits_starts_at_once_and_a_refused_one_once_its_pause_has_passed() {
+    let begun = Instant::now();
+    let mut options = options();
+    options.clock = Arc::new(move || {
+        let millis = u64::try_from(begun.elapsed().as_millis()).unwrap();
+        Timestamp::from_millis(millis)
+    });
+    let bed = Bed::with(options).await;
+    for name in ["one", "two"] {
+        let begun = Instant::now();
+        bed.ensure(&request(name, 4)).await;
+        assert!(
+            begun.elapsed() < Duration::from_millis(500),
+            "{:?}",
+            begun.elapsed()
+        );
+    }
+    bed.controller.fail(
+        "create",
+        VipuError::NoCapacity {
+            detail: "no block".into(),
+        },
+    );
+    let three = request("three", 4);
+    bed.ensure_until(&three, Instant::now() + Duration::from_secs(1))
+        .await;
+    bed.controller.heal("create");
+    let begun = Instant::now();
+    let started = bed.ensure_until(&three, begun + Duration::from_secs(60)).await;
+    assert_eq!(started.phase, Phase::Active);
+    let waited = begun.elapsed().as_secs();
+    assert!((28..=32).contains(&waited), "{waited}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_that_is_undone_in_its_batch_is_never_written() {
+    let mut options = options();
+    options.clock = Arc::new(|| Timestamp::from_millis(1_000));
+    let bed = Bed::with(options).await;
+    let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3_600));
+    let leased = request("one", 4).with_holder(Lease::of(minute, bed.allocator.now()).to_string());
+    bed.ensure(&leased).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let commits = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&commits);
+    bed.allocator
+        .observe_commits(move |_, _| *counted.lock().unwrap() += 1);
+    let renew = |length| bed.allocator.renew(&leased.id, &leased.owner, length);
+    let (first, second) = tokio::join!(renew(hour), renew(minute));
+    assert!(first.is_ok() && second.is_ok());
+    assert_eq!(*commits.lock().unwrap(), 0);
+    renew(hour).await.unwrap();
+    assert_eq!(*commits.lock().unwrap(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_request_that_does_not_queue_reports_what_the_controller_said() {
     let bed = Bed::with(options()).await;
     bed.controller.fail(
@@ -446,6 +528,14 @@ async fn a_waiting_request_that_is_released_or_replaced_is_gone() {
         (entry.owner.as_ref(), &entry.phase),
         (Some(&other.owner), &Phase::Queued)
     );
+    // Its own answer is not the entry of the other one.
+    bed.allocator.release(Release::of(&other), soon()).await.unwrap();
+    let queue = || bed.allocator.ensure(one.clone(), Instant::now());
+    let (queued, ..) = tokio::join!(queue(), leave(), replace());
+    let Ok(EnsureOutcome::Entry(entry)) = queued else {
+        panic!("{queued:?}")
+    };
+    assert_eq!(entry.owner.as_ref(), Some(&one.owner));
 }
 
 #[tokio::test(start_paused = true)]

@@ -148,26 +148,44 @@ async fn a_silent_controller_is_unavailable_until_it_replies() {
 
 #[tokio::test(start_paused = true)]
 async fn a_listing_that_was_requested_before_a_removal_does_not_bring_the_partition_back() {
-    // It is late or not.
-    for seconds in [0, 2] {
-        let bed = Bed::with(options()).await;
-        let one = request("one", 4);
-        bed.ensure(&one).await;
+    // The removal is later than the listing was requested or at the same time, and the listing is late or not.
+    for (millis, seconds) in [(0, 0), (0, 2), (10, 0), (10, 2)] {
+        let (fake, second) = (
+            Arc::new(FakeController::default()),
+            ControllerName::new("second").unwrap(),
+        );
+        let mut options = options();
+        options
+            .topologies
+            .insert(second.clone(), "pod16".parse().unwrap());
+        let members = [(name(), Arc::clone(&fake)), (second, Arc::default())];
+        let pool = ControllerPool::new(members.map(|(name, one)| (name, one as Arc<dyn VipuController>)));
+        let allocator = Allocator::start(options, Arc::new(MemoryStore::default()), pool);
+        allocator.leading().wait_for(|leading| *leading).await.unwrap();
+        let mut one = request("one", 4);
+        one.pin.controller = Some(name());
+        allocator.ensure(one.clone(), soon()).await.unwrap();
         tokio::time::sleep(Duration::from_secs(1)).await;
-        bed.controller.silence("list");
+        fake.silence("list");
         let release = async {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-            let released = bed.allocator.release(Release::of(&one), soon()).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(millis)).await;
+            let released = allocator.release(Release::of(&one), soon()).await.unwrap();
             assert_eq!(released, ReleaseOutcome::Gone);
+            // The other controller is listed again meanwhile.
+            let view = allocator.fresh_view();
+            assert!(
+                tokio::time::timeout(Duration::from_millis(300), view)
+                    .await
+                    .is_err()
+            );
             tokio::time::sleep(Duration::from_secs(seconds)).await;
-            bed.controller.resume("list");
+            fake.resume("list");
             tokio::time::sleep(Duration::from_millis(10)).await;
         };
-        let (listed, ()) = tokio::join!(bed.allocator.fresh_view(), release);
+        let (listed, ()) = tokio::join!(allocator.fresh_view(), release);
         listed.unwrap();
-        assert_eq!(bed.controller.count("list"), 2);
-        let stats = bed.allocator.view().await.unwrap().stats();
-        assert_eq!((stats.available, stats.foreign), (16, 0), "{seconds}");
+        let stats = allocator.view().await.unwrap().stats();
+        assert_eq!((stats.available, stats.foreign), (32, 0), "{millis} {seconds}");
     }
 }
 

@@ -118,6 +118,26 @@ async fn a_record_without_a_revision_is_damaged() {
 }
 
 #[tokio::test]
+async fn an_error_of_the_database_is_passed_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ledger.db");
+    let store = SqliteStore::at(&path).unwrap();
+    let opened = store.open().await.unwrap();
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    connection.execute_batch("DROP TABLE entries").unwrap();
+    let changes = [Change::Put(entry().into())];
+    let error = store
+        .commit(&opened.revision, &changes, &[])
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.starts_with("cannot write the ledger: no such table: entries"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
 async fn a_database_of_another_program_is_left_as_it_is() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("other.db");

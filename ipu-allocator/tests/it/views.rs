@@ -64,6 +64,20 @@ async fn a_view_is_shared_until_something_changes_or_a_second_has_passed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_idle_allocator_looks_at_its_state_once_a_second() {
+    let reads = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&reads);
+    let mut options = options();
+    options.clock = Arc::new(move || Timestamp::from_millis(counted.fetch_add(1, Ordering::Relaxed)));
+    let bed = Bed::with(options).await;
+    bed.allocator.check_ready().await.unwrap();
+    let before = reads.load(Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let looked = reads.load(Ordering::Relaxed) - before;
+    assert!((8..=15).contains(&looked), "{looked}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_state_is_published_for_each_change_and_only_then() {
     let mut options = options();
     options.listing_interval = Duration::from_secs(5);
