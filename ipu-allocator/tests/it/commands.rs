@@ -37,7 +37,7 @@ fn is_gone(answer: &Result<EnsureOutcome, AllocatorError>) -> bool {
 
 // Handles.
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn another_process_takes_over_once_the_last_handle_is_dropped() {
     let directory = tempfile::tempdir().unwrap();
     let store = || Arc::new(SqliteStore::at(directory.path().join("ledger.db")).unwrap());
