@@ -56,6 +56,11 @@ impl FakeController {
         }
     }
 
+    /// Makes a silent method reply to the calls under way, not to later ones.
+    pub(crate) fn reply(&self, method: &str) {
+        self.silent.lock().unwrap()[method].notify_waiters();
+    }
+
     /// Reports the hardware, with one unhealthy IPU.
     pub(crate) fn report(&self, topology: &Topology) {
         let agents = topology.agents().enumerate().map(|(number, (agent, _))| {

@@ -158,7 +158,8 @@ async fn a_listing_that_was_requested_before_a_removal_does_not_bring_the_partit
         options
             .topologies
             .insert(second.clone(), "pod16".parse().unwrap());
-        let members = [(name(), Arc::clone(&fake)), (second, Arc::default())];
+        let other = Arc::new(FakeController::default());
+        let members = [(name(), Arc::clone(&fake)), (second, Arc::clone(&other))];
         let pool = ControllerPool::new(members.map(|(name, one)| (name, one as Arc<dyn VipuController>)));
         let allocator = Allocator::start(options, Arc::new(MemoryStore::default()), pool);
         allocator.leading().wait_for(|leading| *leading).await.unwrap();
@@ -172,14 +173,13 @@ async fn a_listing_that_was_requested_before_a_removal_does_not_bring_the_partit
             let released = allocator.release(Release::of(&one), soon()).await.unwrap();
             assert_eq!(released, ReleaseOutcome::Gone);
             // The other controller is listed again meanwhile.
-            let view = allocator.fresh_view();
-            assert!(
-                tokio::time::timeout(Duration::from_millis(300), view)
-                    .await
-                    .is_err()
-            );
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            let view = tokio::time::timeout(Duration::from_millis(300), allocator.fresh_view());
+            assert!(view.await.is_err());
+            assert_eq!((fake.count("list"), other.count("list")), (2, 3));
             tokio::time::sleep(Duration::from_secs(seconds)).await;
-            fake.resume("list");
+            // A newer listing would repair an old one.
+            fake.reply("list");
             tokio::time::sleep(Duration::from_millis(10)).await;
         };
         let (listed, ()) = tokio::join!(allocator.fresh_view(), release);
