@@ -15,14 +15,14 @@ use vipu_sim::Simulator;
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-async fn run(allocator: Allocator, name: String, ipus: u32, process: String) -> Result<()> {
+async fn run(allocator: Allocator, number: u32, name: String, ipus: u32, process: String) -> Result<()> {
     let until = Instant::now() + Duration::from_secs(86_400);
     let owner = Owner::new(
         "Example",
         JobKey::new("example", name.as_str(), process.as_str())?,
     );
     let request =
-        Request::of_instance(owner, 0, PartitionSpec::of_size(ipus.try_into()?)).with_holder(process);
+        Request::of_instance(owner, number, PartitionSpec::of_size(ipus.try_into()?)).with_holder(process);
     allocator.ensure(request.clone(), Instant::now()).await?;
     if let Some(status) = allocator.view().await?.queue().get(&request.id) {
         println!("{name} waits at {}: {}", status.position, status.reason);
@@ -61,10 +61,12 @@ async fn main() -> Result<()> {
     let allocator = Allocator::start(options, Arc::new(SqliteStore::at(file("ledger.db"))?), pool);
     allocator.leading().wait_for(|leading| *leading).await?;
     let mut jobs = tokio::task::JoinSet::new();
-    for job in env::args().skip(2) {
+    // Two jobs may have one name.
+    for (number, job) in (0..).zip(env::args().skip(2)) {
         let (name, ipus) = job.split_once(':').ok_or("a job is NAME:IPUS")?;
         jobs.spawn(run(
             allocator.clone(),
+            number,
             name.to_owned(),
             ipus.parse()?,
             process.clone(),

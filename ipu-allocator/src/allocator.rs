@@ -1,13 +1,15 @@
 //! The handle of an allocator.
 
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use futures::stream::{self, StreamExt as _};
 use ipu_core::allocator::{
-    Cordon, CordonEffect, Ended, Entry, Event, MachinesError, OnNoCapacity, Outcome, Owners, Phase,
-    PlacementConstraint, Policy, QueueStatus, Release, Request, UsageRecord,
+    Cordon, CordonEffect, Ended, Entry, Event, MachinesError, OnNoCapacity, Outcome, OwnerLiveness, Owners,
+    Phase, PlacementConstraint, Policy, QueueStatus, Release, Request, UsageRecord,
 };
 use ipu_core::hardware::Partition;
 use ipu_core::placement::PlacementMode;
@@ -28,7 +30,7 @@ use crate::listings::{Listings, unavailable};
 use crate::message::{Done, Message};
 use crate::options::Options;
 use crate::shared::{EndedRequests, EntryChange, Shared};
-use crate::store::{Store, StoreError, StoreFill};
+use crate::store::{Revision, Store, StoreError, StoreFill};
 use crate::usage::UsagePosition;
 use crate::view::View;
 
@@ -46,6 +48,9 @@ const VERIFY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Number of owners whose liveness is asked for at once.
 const MAX_JUDGED_AT_ONCE: usize = 32;
+
+/// Time after which the liveness of an owner counts as unknown.
+const LIVENESS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Age of listings that views for people may have.
 const LISTING_AGE: Duration = Duration::from_millis(250);
@@ -84,6 +89,8 @@ struct Inner {
     listings: Arc<Listings>,
     started: Instant,
     compare: Arc<Notify>,
+    /// Held by the comparison under way.
+    comparing: tokio::sync::Mutex<()>,
     last_comparison: watch::Sender<Option<Instant>>,
     tasks: parking_lot::Mutex<Vec<JoinHandle<()>>>,
     result: watch::Receiver<Option<Result<(), Arc<StoreError>>>>,
@@ -123,7 +130,10 @@ impl Allocator {
         let (ended, result) = watch::channel(None);
         let (engine_shared, closed) = (Arc::clone(&shared), Arc::clone(&store));
         tokio::spawn(async move {
-            let result = engine.run().await;
+            // After a panic of the store, the clock or an observer, it is not known what was written.
+            let result = AssertUnwindSafe(engine.run()).catch_unwind().await;
+            let basis = Revision::new("of a task that panicked");
+            let result = result.unwrap_or(Err(StoreError::Conflict { basis }));
             engine_shared.set_ended();
             closed.close().await;
             ended.send_replace(Some(result.map_err(Arc::new)));
@@ -138,6 +148,7 @@ impl Allocator {
             listings: Arc::clone(&listings),
             started: Instant::now(),
             compare: Arc::clone(&compare),
+            comparing: tokio::sync::Mutex::default(),
             last_comparison: watch::Sender::new(None),
             tasks: parking_lot::Mutex::default(),
             result,
@@ -799,6 +810,7 @@ async fn compare(inner: &Inner) -> Result<Comparison, AllocatorError> {
             .deadline
             .min(inner.options.listing_timeout.saturating_mul(2))
     };
+    let _one = inner.comparing.lock().await;
     let begun = Instant::now();
     while !inner.listings.has_all_tasks() && begun.elapsed() < timeout {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -810,19 +822,19 @@ async fn compare(inner: &Inner) -> Result<Comparison, AllocatorError> {
     let judged = owned.map(|entry| {
         let judge = Arc::clone(&inner.options.liveness);
         async move {
-            let liveness = judge.liveness_of(&entry).await;
-            (entry, liveness)
+            let liveness = ask(judge.liveness_of(&entry)).await;
+            (entry, liveness.unwrap_or(OwnerLiveness::Unknown))
         }
     });
     let judged: Vec<_> = stream::iter(judged).buffered(MAX_JUDGED_AT_ONCE).collect().await;
     for (entry, liveness) in judged {
         owners.set_liveness(&entry, liveness);
     }
-    for claim in inner.options.liveness.claims().await {
+    for claim in ask(inner.options.liveness.claims()).await.unwrap_or_default() {
         owners.claim(claim);
     }
     let (send, answer) = oneshot::channel();
-    let sent = inner.inbox.send(Message::Compare(owners, send)).await;
+    let sent = inner.inbox.send(Message::Compare(owners, begun, send)).await;
     sent.map_err(|_| AllocatorError::Ended)?;
     let actions = answer.await.unwrap_or(Err(AllocatorError::Ended))?;
     for (action, id) in &actions {
@@ -852,6 +864,12 @@ async fn compare(inner: &Inner) -> Result<Comparison, AllocatorError> {
     };
     inner.shared.record_comparison(&comparison);
     Ok(comparison)
+}
+
+/// Returns the answer of a system that knows owners; none if it panics or does not answer.
+async fn ask<T>(answer: impl Future<Output = T>) -> Option<T> {
+    let answer = AssertUnwindSafe(answer).catch_unwind();
+    tokio::time::timeout(LIVENESS_TIMEOUT, answer).await.ok()?.ok()
 }
 
 /// Returns whether the recorded request has the constraint `pin`. A partition without an owner has no

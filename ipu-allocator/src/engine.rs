@@ -50,6 +50,8 @@ pub(crate) struct Engine {
     verifying: BTreeMap<PartitionId, Vec<oneshot::Sender<()>>>,
     /// Partitions that were removed from a controller, until no listing of it can have them any more.
     removed: BTreeMap<PartitionId, (ControllerName, Instant)>,
+    /// Partitions that commands have named since the last comparison began, with the time of the last one.
+    named: BTreeMap<PartitionId, Instant>,
     revision: Revision,
     /// Set if queued requests may start, although no entry has changed.
     is_due: bool,
@@ -94,6 +96,7 @@ impl Engine {
             running: JoinSet::new(),
             verifying: BTreeMap::new(),
             removed: BTreeMap::new(),
+            named: BTreeMap::new(),
             revision: Revision::new(""),
             is_due: true,
             has_news: true,
@@ -148,7 +151,7 @@ impl Engine {
             Message::Command(_, answer) => {
                 let _ = answer.send(Err(self.shared.not_leading()));
             }
-            Message::Compare(_, answer) => {
+            Message::Compare(.., answer) => {
                 let _ = answer.send(Err(self.shared.not_leading()));
             }
             Message::Listed(name, listed, begun) => self.update_listing(name, listed, begun),
@@ -251,6 +254,11 @@ impl Engine {
         {
             return self.roll_back(error, undo, answers);
         }
+        for (id, _) in undo.iter().filter(|(_, before)| before.is_none()) {
+            if let Some(owner) = self.state.get(id).and_then(|entry| entry.owner.as_ref()) {
+                self.shared.forget_end(id, owner);
+            }
+        }
         for (id, owner, ended) in std::mem::take(&mut answers.ended) {
             self.shared.note_end(&id, owner, ended);
         }
@@ -276,6 +284,9 @@ impl Engine {
                 if answer.is_closed() && !is_internal {
                     return;
                 }
+                if let Some(id) = id_of(&event) {
+                    self.named.insert(id, Instant::now());
+                }
                 match step(&self.state, &self.hardware, &self.policy, now, &event) {
                     Ok(step) => {
                         let outcome = self.absorb(step, answers, changes, undo).0;
@@ -286,7 +297,10 @@ impl Engine {
                     Err(error) => answers.commands.push((Err(error.into()), answer)),
                 }
             }
-            Message::Compare(owners, answer) => {
+            Message::Compare(mut owners, begun, answer) => {
+                // An owner that was found dead may have started again since.
+                self.named.retain(|_, at| *at >= begun);
+                self.named.keys().for_each(|id| owners.forget_liveness(id));
                 let compared = step(
                     &self.state,
                     &self.hardware,
@@ -400,6 +414,7 @@ impl Engine {
                 None => Change::Remove(id),
             });
         }
+        self.options.liveness.forget_silence();
         // Cordons are few: those of the batch are read from the published state again.
         self.shared.restore_cordons(&mut self.state);
         self.shared.end_batch();

@@ -102,6 +102,8 @@ pub struct LeaseLiveness {
 
 struct ObservedHeartbeat {
     lease: Lease,
+    /// Start of the phase of the entry.
+    since: Timestamp,
     /// The time for which this process observed the lease unchanged.
     observed: Duration,
     last: Instant,
@@ -109,6 +111,9 @@ struct ObservedHeartbeat {
 
 /// Maximum number of remembered partitions before those without recent checks are forgotten.
 const MAX_REMEMBERED_LEASES: usize = 4_096;
+
+/// Shortest time for which a lease is remembered: longer than the interval of comparisons.
+const MIN_MEMORY: Duration = Duration::from_secs(600);
 
 impl LeaseLiveness {
     /// Creates a judge with this clock, which should be the ledger's.
@@ -127,7 +132,7 @@ impl LeaseLiveness {
             return OwnerLiveness::Unknown;
         };
         let now = Instant::now();
-        let unchanged = self.unchanged_for(&entry.id, lease, now);
+        let unchanged = self.unchanged_for(entry, lease, now);
         // A lease that ends later than it can is of a clock that has stepped back since.
         let left = lease.until.since((self.clock)());
         if !left.is_zero() && left <= lease.length() {
@@ -141,21 +146,23 @@ impl LeaseLiveness {
 
     /// Returns the time for which this process has observed the current lease. A gap between two checks
     /// counts as at most half of the lease.
-    fn unchanged_for(&self, id: &PartitionId, lease: Lease, now: Instant) -> Duration {
+    fn unchanged_for(&self, entry: &Entry, lease: Lease, now: Instant) -> Duration {
         let mut all = self.observed.lock();
         if all.len() >= MAX_REMEMBERED_LEASES {
             // A forgotten lease only gets more time.
             all.retain(|_, observed| {
-                now - observed.last < Lease::MAX_DURATION.min(2 * observed.lease.length())
+                now - observed.last < (2 * observed.lease.length()).clamp(MIN_MEMORY, Lease::MAX_DURATION)
             });
         }
         let fresh = || ObservedHeartbeat {
             lease,
+            since: entry.since,
             observed: Duration::ZERO,
             last: now,
         };
-        let observed = all.entry(id.clone()).or_insert_with(fresh);
-        if observed.lease != lease {
+        let observed = all.entry(entry.id.clone()).or_insert_with(fresh);
+        // A later request may have an equal lease.
+        if (observed.lease, observed.since) != (lease, entry.since) {
             *observed = fresh();
         }
         // A process that was suspended has unread heartbeats in its sockets: a single gap must not end the
@@ -177,12 +184,20 @@ impl Liveness for LeaseLiveness {
     async fn liveness_of(&self, entry: &Entry) -> OwnerLiveness {
         self.judge(entry)
     }
+
+    fn forget_silence(&self) {
+        self.observed.lock().clear();
+    }
 }
 
 #[async_trait]
 impl Liveness for Arc<LeaseLiveness> {
     async fn liveness_of(&self, entry: &Entry) -> OwnerLiveness {
         self.judge(entry)
+    }
+
+    fn forget_silence(&self) {
+        (**self).forget_silence();
     }
 }
 

@@ -42,7 +42,7 @@ impl Drop for ListingTask {
     }
 }
 
-/// What the task of a controller is asked for, and what it has delivered.
+/// The orders for the task of a controller, and its last delivery.
 struct Slot {
     wanted: Notify,
     /// Set if the next listing reads the hardware again, whatever its age.

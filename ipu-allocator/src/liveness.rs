@@ -36,6 +36,10 @@ pub trait Liveness: Send + Sync {
     async fn claims(&self) -> Vec<Claim> {
         Vec::new()
     }
+
+    /// Called when the record could not be written: owners may have tried in vain to show that they are
+    /// alive, so that no silence until now counts.
+    fn forget_silence(&self) {}
 }
 
 /// A plain function suffices where no other system is queried.
@@ -54,5 +58,9 @@ impl Liveness for Arc<dyn Liveness> {
 
     async fn claims(&self) -> Vec<Claim> {
         (**self).claims().await
+    }
+
+    fn forget_silence(&self) {
+        (**self).forget_silence();
     }
 }

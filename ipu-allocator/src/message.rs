@@ -22,8 +22,8 @@ pub(crate) type Answer<T> = oneshot::Sender<Result<T, AllocatorError>>;
 pub(crate) enum Message {
     /// A command of a client; it is dropped if the client no longer waits.
     Command(Event, Answer<Done>),
-    /// Record, controllers and owners are to be compared.
-    Compare(Owners, Answer<Actions>),
+    /// Record, controllers and owners are to be compared; the owners were judged from this time on.
+    Compare(Owners, Instant, Answer<Actions>),
     /// A controller was listed; the listing was requested at this time.
     Listed(ControllerName, ListingResult, Instant),
     /// The status of a partition is to be queried; the answer is sent when it is known.

@@ -18,11 +18,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use std::collections::HashMap;
-use std::ffi::OsString;
 use std::fmt;
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
@@ -128,9 +126,9 @@ impl ProcessHolder {
         match self.liveness() {
             OwnerLiveness::Dead => {
                 let variables = [PARTITION_MARKER, IpuofEnv::PARTITION];
-                match with_partition(&variables, partition.as_str()).is_empty() {
-                    true => OwnerLiveness::Dead,
-                    false => OwnerLiveness::Unknown,
+                match with_partition(&variables, partition.as_str()) {
+                    Ok(found) if found.is_empty() => OwnerLiveness::Dead,
+                    _ => OwnerLiveness::Unknown,
                 }
             }
             liveness => liveness,
@@ -161,46 +159,65 @@ impl Liveness for ProcessLiveness {
 
 /// Returns the running processes, except this one, with `partition` in the variable [`PARTITION_MARKER`].
 /// Processes of other users are visible to root only.
-#[must_use]
-pub fn marked(partition: &str) -> Vec<Process> {
+///
+/// # Errors
+///
+/// Errors of `/proc`, such as too many open files: it is not known then which processes there are.
+pub fn marked(partition: &str) -> Result<Vec<Process>, ProcError> {
     with_partition(&[PARTITION_MARKER], partition)
 }
 
 /// Returns the running processes, except this one, with `partition` in one of the variables.
-fn with_partition(variables: &[&str], partition: &str) -> Vec<Process> {
-    let Ok(processes) = procfs::process::all_processes() else {
-        return Vec::new();
-    };
+fn with_partition(variables: &[&str], partition: &str) -> Result<Vec<Process>, ProcError> {
+    let wanted: Vec<String> = variables
+        .iter()
+        .map(|name| format!("{name}={partition}"))
+        .collect();
     let own = std::process::id();
-    let is_marked = |process: &Process| {
-        let environment = environment_of(process);
-        let mut values = variables
-            .iter()
-            .filter_map(|name| environment.get(std::ffi::OsStr::new(name)));
-        values.any(|value| value == partition)
-    };
-    processes
-        .filter_map(Result::ok)
-        .filter(|process| u32::try_from(process.pid) != Ok(own) && is_marked(process))
-        .filter(|process| process.stat().is_ok_and(|stat| !has_ended(stat.state)))
-        .collect()
+    let mut found = Vec::new();
+    for process in procfs::process::all_processes()? {
+        let is_marked = process.and_then(|process| {
+            let is_candidate = u32::try_from(process.pid) != Ok(own) && !has_ended(process.stat()?.state);
+            let is_marked = is_candidate && has_variable(&process, &wanted)?;
+            Ok(is_marked.then_some(process))
+        });
+        match is_marked {
+            Ok(process) => found.extend(process),
+            // It has ended, or belongs to another user.
+            Err(error) if is_gone(&error) || matches!(error, ProcError::PermissionDenied(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
 }
 
-/// Returns the variables of a process. Waits for them while the process begins a program, by execve(2): those
-/// of the previous program are gone then, and those of the next are not readable yet.
-fn environment_of(process: &Process) -> HashMap<OsString, OsString> {
-    let read = || process.environ().unwrap_or_default();
-    let is_beginning = || process.exe().is_ok() && process.stat().is_ok_and(|stat| stat.env_end == Some(0));
-    let (begun, mut environment) = (Instant::now(), read());
-    while environment.is_empty() && is_beginning() && begun.elapsed() < Duration::from_secs(1) {
+/// Returns whether a process has one of the variables `NAME=VALUE`. Waits while it begins a program, by
+/// execve(2): the variables of the previous program are gone then, and those of the next cannot be read yet.
+fn has_variable(process: &Process, wanted: &[String]) -> Result<bool, ProcError> {
+    let begun = Instant::now();
+    loop {
+        let before = process.stat()?;
+        let mut environment = Vec::new();
+        process.open_relative("environ")?.read_to_end(&mut environment)?;
+        let mut variables = environment.split(|byte| *byte == 0);
+        let is_empty = before.env_start == before.env_end && before.env_end != Some(0);
+        // A thread of the kernel has no program.
+        if !environment.is_empty() || is_empty || process.exe().is_err() {
+            return Ok(variables.any(|variable| wanted.iter().any(|wanted| variable == wanted.as_bytes())));
+        }
+        if begun.elapsed() > Duration::from_secs(1) {
+            return Err(ProcError::Incomplete(None));
+        }
         std::thread::sleep(Duration::from_millis(1));
-        environment = read();
     }
-    // The next program may have begun between the two readings.
-    if environment.is_empty() {
-        read()
-    } else {
-        environment
+}
+
+/// Returns whether the error is that of a process that has ended.
+fn is_gone(error: &ProcError) -> bool {
+    match error {
+        ProcError::NotFound(_) => true,
+        ProcError::Io(error, _) => error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()),
+        _ => false,
     }
 }
 
@@ -226,24 +243,11 @@ fn start_time(pid: u32) -> Result<Option<u64>, ProcError> {
     let Ok(pid) = i32::try_from(pid) else {
         return Ok(None);
     };
-    match Process::new(pid) {
-        Ok(process) => start_time_of(&process),
-        Err(ProcError::NotFound(_)) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// As [`start_time`], of a process that may have ended since it was found.
-fn start_time_of(process: &Process) -> Result<Option<u64>, ProcError> {
-    match process.stat() {
-        Ok(stat) if has_ended(stat.state) => Ok(None),
+    match Process::new(pid).and_then(|process| process.stat()) {
+        // The first thread has ended; others may run on.
+        Ok(stat) if has_ended(stat.state) && stat.num_threads <= 1 => Ok(None),
         Ok(stat) => Ok(Some(stat.starttime)),
-        Err(ProcError::NotFound(_)) => Ok(None),
-        Err(ProcError::Io(error, _))
-            if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) =>
-        {
-            Ok(None)
-        }
+        Err(error) if is_gone(&error) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -328,8 +332,6 @@ mod tests {
     fn a_zombie_is_dead() {
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
         let holder = ProcessHolder::of(child.id()).unwrap();
-        let found = Process::new(child.id().cast_signed()).unwrap();
-        assert_eq!(start_time_of(&found).unwrap(), Some(holder.started));
         child.kill().unwrap();
         while holder.liveness() == OwnerLiveness::Live {
             std::thread::yield_now();
@@ -337,11 +339,31 @@ mod tests {
         assert_eq!(holder.liveness(), OwnerLiveness::Dead);
         child.wait().unwrap();
         assert_eq!(holder.liveness(), OwnerLiveness::Dead);
-        assert_eq!(start_time_of(&found).unwrap(), None, "it was found before");
         assert_eq!(
             ProcessHolder::of(child.id()).unwrap_err().kind(),
             io::ErrorKind::NotFound
         );
+    }
+
+    #[test]
+    fn a_process_whose_first_thread_has_ended_is_live_while_others_run() {
+        let threads = "import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(600,)).start()
+ctypes.CDLL(None).pthread_exit(None)";
+        let Ok(mut child) = Command::new("python3").args(["-c", threads]).spawn() else {
+            assert!(std::env::var_os("CI").is_none(), "python3 is not installed");
+            return;
+        };
+        let holder = ProcessHolder::of(child.id()).unwrap();
+        let process = Process::new(child.id().cast_signed()).unwrap();
+        while !has_ended(process.stat().unwrap().state) {
+            std::thread::yield_now();
+        }
+        let liveness = holder.liveness();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(liveness, OwnerLiveness::Live);
+        assert_eq!(holder.liveness(), OwnerLiveness::Dead);
     }
 
     #[test]
@@ -363,10 +385,10 @@ mod tests {
                 .spawn()
                 .unwrap();
             let process = Process::new(child.id().try_into().unwrap()).unwrap();
-            let environment = environment_of(&process);
+            let found = has_variable(&process, &[format!("{PARTITION_MARKER}=a")]);
             child.kill().unwrap();
             child.wait().unwrap();
-            assert!(environment.contains_key(std::ffi::OsStr::new(PARTITION_MARKER)));
+            assert!(found.unwrap());
         }
     }
 
@@ -382,7 +404,11 @@ mod tests {
             let mut left = Command::new("sleep");
             let mut left = left.arg("600").env(variable, &partition).spawn().unwrap();
             assert_eq!(dead.liveness_as_holder_of(&id), OwnerLiveness::Unknown);
-            let found: Vec<_> = marked(&partition).iter().map(|found| found.pid).collect();
+            let found: Vec<_> = marked(&partition)
+                .unwrap()
+                .iter()
+                .map(|found| found.pid)
+                .collect();
             let expected = (variable == PARTITION_MARKER).then(|| left.id().cast_signed());
             assert_eq!(found, Vec::from_iter(expected));
             left.kill().unwrap();

@@ -280,6 +280,16 @@ impl Shared {
         }
     }
 
+    /// Forgets why an earlier request ended, because there is a new one.
+    pub(crate) fn forget_end(&self, id: &PartitionId, owner: &Owner) {
+        if let Some(waiter) = self.waiters.lock().get(id) {
+            waiter.send_if_modified(|all| {
+                all.remove(owner);
+                false
+            });
+        }
+    }
+
     /// Wakes the waiters for the partitions of `undo`.
     pub(crate) fn wake(&self, undo: &Undo) {
         let waiters = self.waiters.lock();

@@ -1,3 +1,5 @@
+//! Calls against a mocked controller.
+
 use std::sync::Arc;
 
 use ipu_core::IpuCount;

@@ -41,7 +41,8 @@ const TABLES: &str = "
     CREATE TABLE usage (released_at INTEGER, id TEXT, ticket INTEGER, held_since INTEGER, record TEXT NOT NULL,
         PRIMARY KEY (released_at, id, ticket, held_since)) STRICT, WITHOUT ROWID;";
 
-/// A record in an SQLite file.
+/// A record in an SQLite file. Each allocator needs a store of its own, because the end of an allocator
+/// closes it.
 ///
 /// ```
 /// use ipu_allocator::{SqliteStore, Store as _};
@@ -65,6 +66,8 @@ struct Shared {
     path: PathBuf,
     lock_path: PathBuf,
     lock_file: File,
+    /// Held by the thread that opens the file.
+    opening: Arc<tokio::sync::Mutex<()>>,
     /// A transaction that panics is rolled back.
     connection: Mutex<Option<Connection>>,
     /// Device and inode of the open file.
@@ -87,6 +90,7 @@ impl SqliteStore {
             shared: Arc::new(Shared {
                 lock_file: private_file(&lock_path)?,
                 lock_path,
+                opening: Arc::default(),
                 connection: Mutex::new(None),
                 identity: Mutex::new(None),
                 path,
@@ -138,6 +142,10 @@ impl Shared {
     fn to_store_error(&self, operation: &'static str, error: &rusqlite::Error) -> StoreError {
         match error.sqlite_error_code() {
             Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => self.corrupt(&error.to_string()),
+            // The change may be in the log, although it was not synced.
+            Some(ErrorCode::SystemIoFailure) if operation == "write" => StoreError::Conflict {
+                basis: Revision::new("of a failed write"),
+            },
             // The path is of no use to clients.
             Some(ErrorCode::DiskFull) => StoreError::Full {
                 detail: "no space is left on its disk; free some".into(),
@@ -266,7 +274,11 @@ impl Store for SqliteStore {
             tokio::time::sleep(LOCK_INTERVAL).await;
         }
         let shared = Arc::clone(&self.shared);
-        let opened = tokio::task::spawn_blocking(move || shared.open());
+        let opening = Arc::clone(&shared.opening).lock_owned().await;
+        let opened = tokio::task::spawn_blocking(move || {
+            let _opening = opening;
+            shared.open()
+        });
         opened.await.map_err(|error| unavailable("open", &error))?
     }
 
@@ -334,6 +346,8 @@ impl Store for SqliteStore {
     }
 
     async fn close(&self) {
+        // A thread that opens the file goes on even if the caller no longer waits.
+        let _opened = self.shared.opening.lock().await;
         *self.shared.connection.lock() = None;
         *self.shared.identity.lock() = None;
         // The lock ends with the process in any case.
@@ -432,5 +446,25 @@ mod tests {
         };
         assert_eq!(setting("synchronous").unwrap(), 2.into(), "FULL");
         assert_eq!(setting("journal_mode").unwrap(), String::from("wal").into());
+    }
+
+    #[test]
+    fn after_an_error_of_the_disk_it_is_not_known_what_was_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = SqliteStore::at(directory.path().join("ledger.db")).unwrap();
+        let error = |code| rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
+        let written = |code| store.shared.to_store_error("write", &error(code));
+        assert!(matches!(
+            written(rusqlite::ffi::SQLITE_IOERR_FSYNC),
+            StoreError::Conflict { .. }
+        ));
+        assert!(matches!(
+            written(rusqlite::ffi::SQLITE_FULL),
+            StoreError::Full { .. }
+        ));
+        assert!(matches!(
+            written(rusqlite::ffi::SQLITE_BUSY),
+            StoreError::Unavailable { .. }
+        ));
     }
 }

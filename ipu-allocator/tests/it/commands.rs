@@ -109,10 +109,10 @@ async fn a_stopped_allocator_refuses_commands_and_reads() {
 
 /// A store whose next operations fail.
 #[derive(Default)]
-struct FailingStore {
+pub(crate) struct FailingStore {
     inner: MemoryStore,
     open_errors: Mutex<Vec<StoreError>>,
-    commit_errors: Mutex<Vec<StoreError>>,
+    pub(crate) commit_errors: Mutex<Vec<StoreError>>,
     /// No commit with this entry succeeds.
     refused: Mutex<Option<PartitionId>>,
     leads_until: Mutex<Option<BootTime>>,
@@ -465,6 +465,45 @@ async fn a_request_that_does_not_queue_reports_what_the_controller_said() {
     let expected = format!("controller fake refused partition {}: no block", one.id);
     assert_eq!(error.to_string(), expected);
     assert!(bed.allocator.get(&one.id).await.unwrap().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_is_never_answered_with_the_end_of_an_earlier_one() {
+    let bed = Bed::with(options()).await;
+    bed.allocator.check_ready().await.unwrap();
+    bed.controller.silence("create");
+    let one = request("one", 4);
+    let ensure = |on_no_capacity| {
+        bed.allocator
+            .ensure(one.clone().when_full(on_no_capacity), soon())
+    };
+    let first = async {
+        let refused = ensure(OnNoCapacity::Reject).await;
+        assert!(
+            matches!(refused, Err(AllocatorError::ControllerRefused { .. })),
+            "{refused:?}"
+        );
+    };
+    // The second request watches the id while the first one ends, and is recorded after that.
+    let second = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        bed.controller.silence("list");
+        ensure(OnNoCapacity::QueueUnlessImpossible).await
+    };
+    let others = async {
+        tokio::time::sleep(Duration::from_millis(1_100)).await;
+        bed.controller.fail(
+            "create",
+            VipuError::NoCapacity {
+                detail: "full at noon".into(),
+            },
+        );
+        bed.controller.resume("create");
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        bed.allocator.release(Release::of(&one), soon()).await.unwrap();
+    };
+    let ((), second, ()) = tokio::join!(first, second, others);
+    assert!(is_gone(&second), "{second:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! What the allocator observes of controllers and owners. Time passes only while all tasks wait.
+//! Observation of controllers and owners. Time passes only while all tasks wait.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -148,7 +148,7 @@ async fn a_silent_controller_is_unavailable_until_it_replies() {
 
 #[tokio::test(start_paused = true)]
 async fn a_listing_that_was_requested_before_a_removal_does_not_bring_the_partition_back() {
-    // The removal is later than the listing was requested or at the same time, and the listing is late or not.
+    // The removal comes after the request of the listing or with it, and the listing is late or not.
     for (millis, seconds) in [(0, 0), (0, 2), (10, 0), (10, 2)] {
         let (fake, second) = (
             Arc::new(FakeController::default()),

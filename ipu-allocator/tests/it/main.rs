@@ -8,6 +8,7 @@ mod comparisons;
 mod example_scheduler;
 mod lifecycle;
 mod liveness;
+mod owners;
 mod stores;
 mod views;
 #[cfg(feature = "wasm")]

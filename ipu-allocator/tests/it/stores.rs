@@ -1,10 +1,13 @@
 //! The stores of this crate keep the contract.
 
+use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 
 use ipu_allocator::{MemoryStore, Record, SqliteStore, Store, StoreError, boot_time};
 use ipu_core::allocator::{Change, Entry};
 use ipu_testkit::store_suite;
+use rustix::fs::FlockOperation;
 use serde_json::json;
 
 #[tokio::test]
@@ -37,6 +40,59 @@ async fn a_second_process_waits_until_the_first_one_ends() {
     assert!(!waiting.is_finished());
     first.close().await;
     assert_ne!(waiting.await.unwrap().unwrap(), next);
+}
+
+#[tokio::test]
+async fn a_link_to_the_file_has_the_lock_of_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, link) = (
+        directory.path().join("ledger.db"),
+        directory.path().join("link.db"),
+    );
+    let store = SqliteStore::at(&path).unwrap();
+    store.open().await.unwrap();
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let linked = SqliteStore::at(&link).unwrap();
+    let waiting = tokio::spawn(async move { linked.open().await.map(|_| ()) });
+    tokio::task::yield_now().await;
+    assert!(!waiting.is_finished());
+    assert!(!directory.path().join("link.db.lock").exists());
+    store.close().await;
+    waiting.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_process_that_is_stopped_while_it_opens_the_file_does_not_disturb_the_next_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ledger.db");
+    let first = SqliteStore::at(&path).unwrap();
+    first.open().await.unwrap();
+    first.close().await;
+    let blocker = rusqlite::Connection::open(&path).unwrap();
+    blocker.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let opener = first.clone();
+    let opening = tokio::spawn(async move { opener.open().await.map(|_| ()) });
+    // The lock is taken, and then the thread waits for the database.
+    while is_free(&path) {
+        tokio::task::yield_now().await;
+    }
+    opening.abort();
+    assert!(opening.await.is_err());
+    let closing = tokio::spawn(async move { first.close().await });
+    let second = SqliteStore::at(&path).unwrap();
+    let next = second.clone();
+    let waiting = tokio::spawn(async move { next.open().await });
+    tokio::task::yield_now().await;
+    blocker.execute_batch("COMMIT").unwrap();
+    let opened = waiting.await.unwrap().unwrap();
+    closing.await.unwrap();
+    second.commit(&opened.revision, &[], &[]).await.unwrap();
+}
+
+/// Returns whether no process has the lock of the file.
+fn is_free(path: &Path) -> bool {
+    let lock = File::open(path.with_extension("db.lock")).unwrap();
+    rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
 #[tokio::test]

@@ -201,6 +201,10 @@ impl Liveness for AnyLiveness {
     async fn claims(&self) -> Vec<Claim> {
         self.kubernetes.claims().await
     }
+
+    fn forget_silence(&self) {
+        self.others.forget_silence();
+    }
 }
 
 #[cfg(test)]

@@ -384,6 +384,10 @@ impl Liveness for HolderLiveness {
         }
         self.0.judge(entry)
     }
+
+    fn forget_silence(&self) {
+        self.0.forget_silence();
+    }
 }
 
 fn access_policy(

@@ -55,6 +55,14 @@ pub(super) fn prepare(path: &Path) -> Result<PathBuf, StoreError> {
             .create(parent)
             .map_err(|error| invalid(format!("the directory cannot be created: {error}")))?;
     }
+    // A link and its file have one lock.
+    let resolved = match parent.canonicalize() {
+        Ok(parent) if !absolute.is_symlink() => Ok(parent.join(absolute.file_name().unwrap_or_default())),
+        Ok(_) => absolute.canonicalize(),
+        Err(error) => Err(error),
+    };
+    let absolute = resolved.map_err(|error| invalid(error.to_string()))?;
+    let parent = absolute.parent().unwrap_or(&absolute);
     let found = rustix::fs::statfs(parent).map_err(|error| invalid(error.to_string()))?;
     // The magic is 32 bits wide; some systems extend its sign.
     let magic = (found.f_type.cast_unsigned() & 0xFFFF_FFFF) as u32;

@@ -136,6 +136,11 @@ impl Owners {
             .insert(entry.id.clone(), (Arc::clone(entry), liveness));
     }
 
+    /// Forgets the liveness of the owner of `id`, who has sent a command since it was judged.
+    pub fn forget_liveness(&mut self, id: &PartitionId) {
+        self.liveness.remove(id);
+    }
+
     /// Records what a live owner claims.
     pub fn claim(&mut self, claim: Claim) {
         self.claims.insert(claim.request.id.clone(), claim);

@@ -86,9 +86,11 @@ pub(crate) fn end_marked(partitions: &BTreeSet<String>, timeout: Duration) -> (u
     let mut killed = BTreeSet::new();
     let deadline = std::time::Instant::now() + timeout;
     loop {
-        let found = partitions.iter().flat_map(|partition| marked(partition));
+        let found: Result<Vec<_>, _> = partitions.iter().map(|partition| marked(partition)).collect();
+        let is_known = found.is_ok();
+        let found = found.into_iter().flatten().flatten();
         let remaining: Vec<Process> = found.filter_map(|process| Process::snapshot(&process)).collect();
-        if remaining.is_empty() {
+        if is_known && remaining.is_empty() {
             return (killed.len(), true);
         }
         for process in &remaining {
