@@ -49,7 +49,7 @@ const VERIFY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Number of owners whose liveness is asked for at once.
 const MAX_JUDGED_AT_ONCE: usize = 32;
 
-/// Time after which the liveness of an owner counts as unknown.
+/// Time after which the liveness of owners that was not answered counts as unknown.
 const LIVENESS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Age of listings that views for people may have.
@@ -132,8 +132,11 @@ impl Allocator {
         tokio::spawn(async move {
             // After a panic of the store, the clock or an observer, it is not known what was written.
             let result = AssertUnwindSafe(engine.run()).catch_unwind().await;
-            let basis = Revision::new("of a task that panicked");
-            let result = result.unwrap_or(Err(StoreError::Conflict { basis }));
+            let result = result.unwrap_or_else(|_| {
+                tracing::error!("the task of the allocator panicked");
+                let basis = Revision::new("of a task that panicked");
+                Err(StoreError::Conflict { basis })
+            });
             engine_shared.set_ended();
             closed.close().await;
             ended.send_replace(Some(result.map_err(Arc::new)));
@@ -788,7 +791,11 @@ async fn compare_once(weak: &std::sync::Weak<Inner>) -> Option<Duration> {
         false
     });
     let interval = inner.options.compare_interval;
-    Some(match compare(&inner).await {
+    let Ok(compared) = AssertUnwindSafe(compare(&inner)).catch_unwind().await else {
+        tracing::error!("the comparison panicked");
+        return Some(interval.min(RETRY_INTERVAL));
+    };
+    Some(match compared {
         Ok(comparison) if comparison.unavailable.is_empty() => interval,
         Ok(_) => interval.min(RETRY_INTERVAL * 5),
         Err(AllocatorError::Ended) => return None,
@@ -818,11 +825,12 @@ async fn compare(inner: &Inner) -> Result<Comparison, AllocatorError> {
     inner.listings.wait_since(begun, timeout).await;
     let mut owners = Owners::default();
     let entries: Vec<Arc<Entry>> = inner.shared.view().state().entries().cloned().collect();
+    let deadline = Instant::now() + LIVENESS_TIMEOUT;
     let owned = entries.into_iter().filter(|entry| entry.owner.is_some());
     let judged = owned.map(|entry| {
         let judge = Arc::clone(&inner.options.liveness);
         async move {
-            let liveness = ask(judge.liveness_of(&entry)).await;
+            let liveness = ask(deadline, judge.liveness_of(&entry)).await;
             (entry, liveness.unwrap_or(OwnerLiveness::Unknown))
         }
     });
@@ -830,7 +838,8 @@ async fn compare(inner: &Inner) -> Result<Comparison, AllocatorError> {
     for (entry, liveness) in judged {
         owners.set_liveness(&entry, liveness);
     }
-    for claim in ask(inner.options.liveness.claims()).await.unwrap_or_default() {
+    let claims = ask(Instant::now() + LIVENESS_TIMEOUT, inner.options.liveness.claims()).await;
+    for claim in claims.unwrap_or_default() {
         owners.claim(claim);
     }
     let (send, answer) = oneshot::channel();
@@ -867,9 +876,9 @@ async fn compare(inner: &Inner) -> Result<Comparison, AllocatorError> {
 }
 
 /// Returns the answer of a system that knows owners; none if it panics or does not answer.
-async fn ask<T>(answer: impl Future<Output = T>) -> Option<T> {
+async fn ask<T>(deadline: Instant, answer: impl Future<Output = T>) -> Option<T> {
     let answer = AssertUnwindSafe(answer).catch_unwind();
-    tokio::time::timeout(LIVENESS_TIMEOUT, answer).await.ok()?.ok()
+    tokio::time::timeout_at(deadline, answer).await.ok()?.ok()
 }
 
 /// Returns whether the recorded request has the constraint `pin`. A partition without an owner has no

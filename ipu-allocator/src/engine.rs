@@ -50,7 +50,7 @@ pub(crate) struct Engine {
     verifying: BTreeMap<PartitionId, Vec<oneshot::Sender<()>>>,
     /// Partitions that were removed from a controller, until no listing of it can have them any more.
     removed: BTreeMap<PartitionId, (ControllerName, Instant)>,
-    /// Partitions that commands have named since the last comparison began, with the time of the last one.
+    /// Partitions that accepted commands have named since the last comparison began, with the time of the last one.
     named: BTreeMap<PartitionId, Instant>,
     revision: Revision,
     /// Set if queued requests may start, although no entry has changed.
@@ -284,11 +284,11 @@ impl Engine {
                 if answer.is_closed() && !is_internal {
                     return;
                 }
-                if let Some(id) = id_of(&event) {
-                    self.named.insert(id, Instant::now());
-                }
                 match step(&self.state, &self.hardware, &self.policy, now, &event) {
                     Ok(step) => {
+                        if let Some(id) = id_of(&event) {
+                            self.named.insert(id, Instant::now());
+                        }
                         let outcome = self.absorb(step, answers, changes, undo).0;
                         let entry = id_of(&event).and_then(|id| self.state.get(&id).cloned());
                         answers.commands.push((Ok(Done { outcome, entry }), answer));
@@ -408,13 +408,16 @@ impl Engine {
         for (_, answer) in answers.comparisons {
             let _ = answer.send(Err(AllocatorError::Store(Arc::clone(&error))));
         }
+        // New requests do not show that a holder is alive.
+        if undo.values().any(Option::is_some) {
+            self.options.liveness.forget_silence();
+        }
         for (id, before) in undo {
             self.state.apply(&match before {
                 Some(entry) => Change::Put(entry),
                 None => Change::Remove(id),
             });
         }
-        self.options.liveness.forget_silence();
         // Cordons are few: those of the batch are read from the published state again.
         self.shared.restore_cordons(&mut self.state);
         self.shared.end_batch();

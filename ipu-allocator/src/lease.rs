@@ -161,8 +161,9 @@ impl LeaseLiveness {
             last: now,
         };
         let observed = all.entry(entry.id.clone()).or_insert_with(fresh);
-        // A later request may have an equal lease.
-        if (observed.lease, observed.since) != (lease, entry.since) {
+        // A later request may have an equal lease. A refusal puts the entry back into the queue.
+        let is_later = observed.since != entry.since && entry.refusals.is_empty();
+        if observed.lease != lease || is_later {
             *observed = fresh();
         }
         // A process that was suspended has unread heartbeats in its sockets: a single gap must not end the

@@ -28,6 +28,7 @@ pub(crate) struct Listings {
     pool: ControllerPool,
     options: Arc<Options>,
     tasks: Mutex<BTreeMap<ControllerName, ListingTask>>,
+    is_stopped: AtomicBool,
 }
 
 /// The task of one controller, which ends when this is dropped.
@@ -66,6 +67,7 @@ impl Listings {
             pool,
             options,
             tasks: Mutex::default(),
+            is_stopped: AtomicBool::new(false),
         })
     }
 
@@ -81,8 +83,9 @@ impl Listings {
         self.stop();
     }
 
-    /// Ends all tasks.
+    /// Ends all tasks. None starts after that.
     pub(crate) fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
         self.tasks.lock().clear();
     }
 
@@ -94,6 +97,9 @@ impl Listings {
             .chain(self.pool.draining())
             .collect();
         let mut tasks = self.tasks.lock();
+        if self.is_stopped.load(Ordering::Relaxed) {
+            return;
+        }
         tasks.retain(|name, _| members.iter().any(|member| member.name == *name));
         for member in members {
             tasks.entry(member.name.clone()).or_insert_with(|| {

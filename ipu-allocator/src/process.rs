@@ -29,7 +29,7 @@ use ipu_core::PartitionId;
 use ipu_core::allocator::{Entry, OwnerLiveness};
 use ipu_core::render::IpuofEnv;
 use procfs::ProcError;
-use procfs::process::Process;
+use procfs::process::{Process, Stat};
 
 use crate::liveness::Liveness;
 
@@ -174,42 +174,63 @@ fn with_partition(variables: &[&str], partition: &str) -> Result<Vec<Process>, P
         .map(|name| format!("{name}={partition}"))
         .collect();
     let own = std::process::id();
-    let mut found = Vec::new();
+    let (mut found, mut unknown) = (Vec::new(), None);
     for process in procfs::process::all_processes()? {
         let is_marked = process.and_then(|process| {
-            let is_candidate = u32::try_from(process.pid) != Ok(own) && !has_ended(process.stat()?.state);
-            let is_marked = is_candidate && has_variable(&process, &wanted)?;
+            let is_marked = u32::try_from(process.pid) != Ok(own) && has_variable(&process, &wanted)?;
             Ok(is_marked.then_some(process))
         });
         match is_marked {
             Ok(process) => found.extend(process),
             // It has ended, or belongs to another user.
             Err(error) if is_gone(&error) || matches!(error, ProcError::PermissionDenied(_)) => {}
-            Err(error) => return Err(error),
+            Err(error) => unknown = Some(error),
         }
     }
-    Ok(found)
+    match unknown {
+        Some(error) if found.is_empty() => Err(error),
+        _ => Ok(found),
+    }
 }
 
 /// Returns whether a process has one of the variables `NAME=VALUE`. Waits while it begins a program, by
-/// execve(2): the variables of the previous program are gone then, and those of the next cannot be read yet.
+/// execve(2), or ends: its variables cannot be read then.
 fn has_variable(process: &Process, wanted: &[String]) -> Result<bool, ProcError> {
-    let begun = Instant::now();
+    /// Flag of a thread of the kernel, which has no program.
+    const PF_KTHREAD: u32 = 0x0020_0000;
+    let (begun, mut last) = (Instant::now(), None);
     loop {
-        let before = process.stat()?;
+        let stat = process.stat()?;
+        if has_ended(&stat) || stat.flags & PF_KTHREAD != 0 {
+            return Ok(false);
+        }
         let mut environment = Vec::new();
-        process.open_relative("environ")?.read_to_end(&mut environment)?;
-        let mut variables = environment.split(|byte| *byte == 0);
-        let is_empty = before.env_start == before.env_end && before.env_end != Some(0);
-        // A thread of the kernel has no program.
-        if !environment.is_empty() || is_empty || process.exe().is_err() {
+        environ(process, &stat)?.read_to_end(&mut environment)?;
+        let range = (stat.env_start, stat.env_end);
+        // Without variables, or without the memory that had them.
+        let is_empty = range.1 != Some(0) && (range.0 == range.1 || last == Some(range));
+        if !environment.is_empty() || is_empty {
+            let mut variables = environment.split(|byte| *byte == 0);
             return Ok(variables.any(|variable| wanted.iter().any(|wanted| variable == wanted.as_bytes())));
         }
         if begun.elapsed() > Duration::from_secs(1) {
             return Err(ProcError::Incomplete(None));
         }
+        last = Some(range);
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Opens the variables of a process, by another thread if the first one has ended.
+fn environ(process: &Process, stat: &Stat) -> Result<fs::File, ProcError> {
+    if is_zombie(stat) {
+        for task in process.tasks()?.flatten() {
+            if task.tid != process.pid {
+                return process.open_relative(format!("task/{}/environ", task.tid));
+            }
+        }
+    }
+    process.open_relative("environ")
 }
 
 /// Returns whether the error is that of a process that has ended.
@@ -221,10 +242,15 @@ fn is_gone(error: &ProcError) -> bool {
     }
 }
 
-/// Returns whether `state`, a letter of proc(5), is that of a process that has ended but was not reaped.
+/// Returns whether all threads of a process have ended, even if its parent has not reaped it.
 #[must_use]
-pub const fn has_ended(state: char) -> bool {
-    matches!(state, 'Z' | 'X')
+pub const fn has_ended(stat: &Stat) -> bool {
+    is_zombie(stat) && stat.num_threads <= 1
+}
+
+/// Returns whether the first thread of a process has ended.
+const fn is_zombie(stat: &Stat) -> bool {
+    matches!(stat.state, 'Z' | 'X')
 }
 
 /// Returns whether the innermost pid namespace of the process is that of this process. A [`ProcessHolder`] of
@@ -244,8 +270,7 @@ fn start_time(pid: u32) -> Result<Option<u64>, ProcError> {
         return Ok(None);
     };
     match Process::new(pid).and_then(|process| process.stat()) {
-        // The first thread has ended; others may run on.
-        Ok(stat) if has_ended(stat.state) && stat.num_threads <= 1 => Ok(None),
+        Ok(stat) if has_ended(&stat) => Ok(None),
         Ok(stat) => Ok(Some(stat.starttime)),
         Err(error) if is_gone(&error) => Ok(None),
         Err(error) => Err(error),
@@ -346,23 +371,27 @@ mod tests {
     }
 
     #[test]
-    fn a_process_whose_first_thread_has_ended_is_live_while_others_run() {
+    fn a_process_whose_first_thread_has_ended_is_live_and_marked_while_others_run() {
         let threads = "import ctypes, threading, time
 threading.Thread(target=time.sleep, args=(600,)).start()
 ctypes.CDLL(None).pthread_exit(None)";
-        let Ok(mut child) = Command::new("python3").args(["-c", threads]).spawn() else {
+        let mut python = Command::new("python3");
+        python.args(["-c", threads]).env(PARTITION_MARKER, "a");
+        let Ok(mut child) = python.spawn() else {
             assert!(std::env::var_os("CI").is_none(), "python3 is not installed");
             return;
         };
         let holder = ProcessHolder::of(child.id()).unwrap();
         let process = Process::new(child.id().cast_signed()).unwrap();
-        while !has_ended(process.stat().unwrap().state) {
+        while !is_zombie(&process.stat().unwrap()) {
             std::thread::yield_now();
         }
         let liveness = holder.liveness();
+        let is_marked = has_variable(&process, &[format!("{PARTITION_MARKER}=a")]);
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(liveness, OwnerLiveness::Live);
+        assert!(is_marked.unwrap());
         assert_eq!(holder.liveness(), OwnerLiveness::Dead);
     }
 

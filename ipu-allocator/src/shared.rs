@@ -334,7 +334,7 @@ impl Shared {
         let published = self.published.read();
         if let Some(view) = &*view
             && view.generation == published.generation
-            && now.since(view.now) < MAX_VIEW_AGE
+            && now.is_near(view.now, MAX_VIEW_AGE)
         {
             return Arc::clone(view);
         }

@@ -158,6 +158,13 @@ impl Timestamp {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
 
+    /// Returns whether less than `duration` lies between the two times, in either direction: after the clock
+    /// was set back, a time that is further in the future has passed.
+    #[must_use]
+    pub fn is_near(self, other: Self, duration: Duration) -> bool {
+        self.since(other).max(other.since(self)) < duration
+    }
+
     /// Returns the time `duration` later; the last representable one if it overflows.
     #[must_use]
     pub const fn plus(self, duration: Duration) -> Self {
@@ -264,6 +271,15 @@ mod tests {
             assert_eq!(std::format!("{error}"), expected);
         }
         assert!("three".parse::<IpuCount>().is_err());
+    }
+
+    #[test]
+    fn a_time_is_near_another_one_in_both_directions() {
+        let at = |seconds: u64| Timestamp::from_millis(seconds * 1_000);
+        let minute = Duration::from_secs(60);
+        for (other, expected) in [(100, true), (159, true), (160, false), (41, true), (40, false)] {
+            assert_eq!(at(100).is_near(at(other), minute), expected, "{other}");
+        }
     }
 
     #[test]

@@ -120,6 +120,22 @@ async fn a_clock_that_steps_ends_no_owner_and_keeps_none_alive_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_that_is_refused_again_and_again_lapses_with_its_lease() {
+    let bed = Bed::at(1_000);
+    let mut queued = entry("a", "lease:60:1060000");
+    queued.refusals = serde_json::from_value(json!([
+        {"controller": "c", "message": "full", "fingerprint": 1, "at": 1}
+    ]))
+    .unwrap();
+    let mut judged = Live;
+    for second in 0..12 {
+        queued.since = Timestamp::from_millis(second);
+        judged = bed.judge_for(10, &queued).await;
+    }
+    assert_eq!(judged, Dead);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_owner_without_a_lease_is_of_unknown_liveness() {
     let bed = Bed::at(1_000);
     let other = entry("a", "process:b:1:2:3");

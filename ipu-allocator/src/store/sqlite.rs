@@ -64,6 +64,8 @@ pub struct SqliteStore {
 #[derive(Debug)]
 struct Shared {
     path: PathBuf,
+    /// The path by which the embedder named it, which may be a link.
+    given: PathBuf,
     lock_path: PathBuf,
     lock_file: File,
     /// Held by the thread that opens the file.
@@ -82,7 +84,8 @@ impl SqliteStore {
     ///
     /// [`StoreError::InvalidLocation`] on a network file system.
     pub fn at(path: impl AsRef<Path>) -> Result<Self, StoreError> {
-        let path = filesystem::prepare(path.as_ref())?;
+        let given = path.as_ref();
+        let path = filesystem::prepare(given)?;
         let mut lock_path = path.as_os_str().to_owned();
         lock_path.push(".lock");
         let lock_path = PathBuf::from(lock_path);
@@ -90,6 +93,7 @@ impl SqliteStore {
             shared: Arc::new(Shared {
                 lock_file: private_file(&lock_path)?,
                 lock_path,
+                given: std::path::absolute(given).unwrap_or_else(|_| path.clone()),
                 opening: Arc::default(),
                 connection: Mutex::new(None),
                 identity: Mutex::new(None),
@@ -131,7 +135,8 @@ impl Shared {
             std::fs::metadata(path).is_ok_and(|now| (now.dev(), now.ino()) == (device, inode))
         };
         let lock = self.lock_file.metadata().map(|lock| (lock.dev(), lock.ino()));
-        if is_same(&self.path, identity) && lock.is_ok_and(|lock| is_same(&self.lock_path, lock)) {
+        let is_named = is_same(&self.path, identity) && is_same(&self.given, identity);
+        if is_named && lock.is_ok_and(|lock| is_same(&self.lock_path, lock)) {
             return Ok(());
         }
         // The present file may have another writer.
@@ -143,9 +148,11 @@ impl Shared {
         match error.sqlite_error_code() {
             Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => self.corrupt(&error.to_string()),
             // The change may be in the log, although it was not synced.
-            Some(ErrorCode::SystemIoFailure) if operation == "write" => StoreError::Conflict {
-                basis: Revision::new("of a failed write"),
-            },
+            Some(ErrorCode::SystemIoFailure) if operation == "write" => {
+                tracing::error!(%error, "the disk failed: it is not known what was written");
+                let basis = Revision::new("of a failed write");
+                StoreError::Conflict { basis }
+            }
             // The path is of no use to clients.
             Some(ErrorCode::DiskFull) => StoreError::Full {
                 detail: "no space is left on its disk; free some".into(),

@@ -1,5 +1,6 @@
 //! The handle of an allocator. Time passes only while all tasks wait.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::bed::{Bed, FakeController, name, options, request, soon};
+
+const DAY: Duration = Duration::from_secs(24 * 3_600);
 
 fn pool() -> ControllerPool {
     let controller = Arc::new(FakeController::default()) as Arc<dyn VipuController>;
@@ -114,7 +117,7 @@ pub(crate) struct FailingStore {
     open_errors: Mutex<Vec<StoreError>>,
     pub(crate) commit_errors: Mutex<Vec<StoreError>>,
     /// No commit with this entry succeeds.
-    refused: Mutex<Option<PartitionId>>,
+    pub(crate) refused: Mutex<Option<PartitionId>>,
     leads_until: Mutex<Option<BootTime>>,
     /// Duration of a commit.
     delay: Mutex<Duration>,
@@ -397,11 +400,12 @@ async fn a_repeated_request_is_answered_after_the_commit_of_what_was_found() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_fits_starts_at_once_and_a_refused_one_once_its_pause_has_passed() {
-    let begun = Instant::now();
+    let (begun, behind) = (Instant::now(), Arc::new(AtomicU64::new(0)));
+    let set_back = Arc::clone(&behind);
     let mut options = options();
     options.clock = Arc::new(move || {
-        let millis = u64::try_from(begun.elapsed().as_millis()).unwrap();
-        Timestamp::from_millis(millis)
+        let now = DAY * 2 + begun.elapsed() - Duration::from_secs(set_back.load(Ordering::Relaxed));
+        Timestamp::from_millis(0).plus(now)
     });
     let bed = Bed::with(options).await;
     for name in ["one", "two"] {
@@ -428,6 +432,22 @@ async fn a_request_that_fits_starts_at_once_and_a_refused_one_once_its_pause_has
     assert_eq!(started.phase, Phase::Active);
     let waited = begun.elapsed().as_secs();
     assert!((28..=32).contains(&waited), "{waited}");
+    // A clock that is set back by a day does not lengthen the pause.
+    bed.controller.fail(
+        "create",
+        VipuError::NoCapacity {
+            detail: "no block".into(),
+        },
+    );
+    let four = request("four", 4);
+    bed.ensure_until(&four, Instant::now() + Duration::from_secs(1))
+        .await;
+    bed.controller.heal("create");
+    behind.store(DAY.as_secs(), Ordering::Relaxed);
+    let started = bed
+        .ensure_until(&four, Instant::now() + Duration::from_secs(60))
+        .await;
+    assert_eq!(started.phase, Phase::Active);
 }
 
 #[tokio::test(start_paused = true)]

@@ -153,6 +153,26 @@ async fn an_outage_of_the_store_ends_no_owner_that_renews_its_lease() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_store_without_space_for_requests_keeps_no_lease_alive() {
+    let (options, clock) = with_leases();
+    let store = Arc::new(FailingStore::default());
+    let controller = Arc::new(FakeController::default());
+    let pool = ControllerPool::single(name(), Arc::clone(&controller) as Arc<dyn VipuController>);
+    let allocator = Allocator::start(options, Arc::clone(&store) as Arc<dyn Store>, pool);
+    let silent = Lease::of(Duration::from_secs(60), clock()).to_string();
+    allocator
+        .ensure(request("one", 4).with_holder(silent), soon())
+        .await
+        .unwrap();
+    *store.refused.lock().unwrap() = Some(request("two", 4).id);
+    for _ in 0..30 {
+        assert!(allocator.ensure(request("two", 4), soon()).await.is_err());
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    }
+    assert!(controller.partitions().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_later_request_with_an_equal_lease_has_its_own_time() {
     let (options, clock) = with_leases();
     let bed = Bed::with(options).await;

@@ -441,7 +441,7 @@ fn next_call(entry: &Entry, mut flight: Flight, now: BootTime, wall: Timestamp) 
         Phase::Releasing { .. } if flight.accepted.is_some() => CallKind::Status { locate: false },
         Phase::Releasing {
             refusal: Some(refusal),
-        } if wall.since(refusal.at) < crate::allocator::RemovalRefusal::RETRY_INTERVAL => {
+        } if wall.is_near(refusal.at, crate::allocator::RemovalRefusal::RETRY_INTERVAL) => {
             return None;
         }
         Phase::Releasing { .. } => CallKind::Remove {

@@ -108,7 +108,7 @@ impl<'a> ControllerCapacity<'a> {
         entry.refusals.iter().find(|refused| {
             refused.controller == self.name
                 && refused.fingerprint == self.fingerprint
-                && now.since(refused.at) < policy.retry_rejected_after
+                && now.is_near(refused.at, policy.retry_rejected_after)
         })
     }
 

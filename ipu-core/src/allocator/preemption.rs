@@ -102,7 +102,7 @@ fn demand_of<'a>(
     };
     let may_be_asked = |entry: &&Arc<Entry>| {
         let is_held = matches!(entry.phase, Phase::Active | Phase::Failed { .. });
-        let has_time = asked_at(&entry.id).is_none_or(|at| now.since(at) < policy.preemption_grace);
+        let has_time = asked_at(&entry.id).is_none_or(|at| now.is_near(at, policy.preemption_grace));
         is_held && entry.preemptible && entry.priority < request.priority && has_time
     };
     let mut candidates: Vec<&Entry> = state
@@ -197,7 +197,7 @@ impl Hypothesis<'_> {
         if request.refusals.is_empty() {
             return request;
         }
-        let is_recent = |refused: &&mut Refusal| self.now.since(refused.at) < self.policy.preemption_grace;
+        let is_recent = |refused: &&mut Refusal| self.now.is_near(refused.at, self.policy.preemption_grace);
         let capacities = crate::allocator::holders::capacities(state, hardware);
         for refused in request.refusals.iter_mut().filter(is_recent) {
             let mut capacities = capacities.iter();

@@ -35,7 +35,7 @@ fn refused_filesystem(magic: u32) -> Option<&'static str> {
         .map(|(_, name)| *name)
 }
 
-/// Returns the absolute path of a ledger, after it created and checked the directory.
+/// Returns the path of a ledger without links, after it created and checked the directory.
 pub(super) fn prepare(path: &Path) -> Result<PathBuf, StoreError> {
     let invalid = |rule: String| StoreError::InvalidLocation {
         path: path.display().to_string(),
@@ -58,6 +58,11 @@ pub(super) fn prepare(path: &Path) -> Result<PathBuf, StoreError> {
     // A link and its file have one lock.
     let resolved = match parent.canonicalize() {
         Ok(parent) if !absolute.is_symlink() => Ok(parent.join(absolute.file_name().unwrap_or_default())),
+        Ok(_) if !absolute.exists() => {
+            return Err(invalid(
+                "it is a link to a file that does not exist; name that file".into(),
+            ));
+        }
         Ok(_) => absolute.canonicalize(),
         Err(error) => Err(error),
     };

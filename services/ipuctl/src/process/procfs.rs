@@ -17,8 +17,10 @@ pub(crate) struct Process {
     pub(crate) parent: i32,
     /// Start time in clock ticks since boot; unique together with the pid.
     pub(crate) started: u64,
-    /// State as a letter, see proc(5).
+    /// State of its first thread as a letter, see proc(5).
     pub(crate) state: char,
+    /// Whether all its threads have ended, reaped or not.
+    pub(crate) has_ended: bool,
 }
 
 impl Process {
@@ -29,6 +31,7 @@ impl Process {
             parent: stat.ppid,
             started: stat.starttime,
             state: stat.state,
+            has_ended: has_ended(&stat),
         })
     }
 }
@@ -50,7 +53,7 @@ pub(crate) fn descendants(root: i32) -> Vec<Process> {
     while let Some(parent) = parents.pop() {
         for child in children.remove(&parent).unwrap_or_default() {
             parents.push(child.pid);
-            if !has_ended(child.state) {
+            if !child.has_ended {
                 descendants.push(child);
             }
         }
