@@ -50,7 +50,7 @@ pub(crate) struct Engine {
     verifying: BTreeMap<PartitionId, Vec<oneshot::Sender<()>>>,
     /// Partitions that were removed from a controller, until no listing of it can have them any more.
     removed: BTreeMap<PartitionId, (ControllerName, Instant)>,
-    /// Partitions that accepted commands have named since the last comparison began, with the time of the last one.
+    /// Partitions that accepted commands have named since the last comparison began, with the last time.
     named: BTreeMap<PartitionId, Instant>,
     revision: Revision,
     /// Set if queued requests may start, although no entry has changed.
