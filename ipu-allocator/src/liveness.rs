@@ -38,7 +38,7 @@ pub trait Liveness: Send + Sync {
     }
 
     /// Called when the record could not be written: owners may have tried in vain to show that they are
-    /// alive, so that no silence until now counts.
+    /// alive, so that no silence until now counts. Forward it if you wrap another liveness.
     fn forget_silence(&self) {}
 }
 

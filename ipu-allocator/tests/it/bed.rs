@@ -95,15 +95,7 @@ impl FakeController {
         let ipus = (first..first + size)
             .map(|ipu| IpuPlace { link_domain: 0, ipu })
             .collect();
-        let (id, state, cluster) = (id.clone(), PartitionState::Active, None);
-        let made = Partition {
-            id: id.clone(),
-            spec,
-            cluster,
-            ipus,
-            state,
-        };
-        self.partitions().insert(id, made);
+        self.partitions().insert(id.clone(), active(id, spec, ipus));
     }
 
     async fn call(&self, method: &'static str) -> Result<(), VipuError> {
@@ -116,6 +108,16 @@ impl FakeController {
             Some(error) => Err(error.clone()),
             None => Ok(()),
         }
+    }
+}
+
+fn active(id: &PartitionId, spec: PartitionSpec, ipus: Vec<IpuPlace>) -> Partition {
+    Partition {
+        id: id.clone(),
+        spec,
+        cluster: None,
+        ipus,
+        state: PartitionState::Active,
     }
 }
 
@@ -144,15 +146,7 @@ impl VipuController for FakeController {
             let numbers = first..first + spec.size.get();
             ipus = numbers.map(|ipu| IpuPlace { link_domain: 0, ipu }).collect();
         }
-        let (state, cluster) = (PartitionState::Active, None);
-        let made = Partition {
-            id: id.clone(),
-            spec,
-            cluster,
-            ipus,
-            state,
-        };
-        all.insert(id.clone(), made);
+        all.insert(id.clone(), active(&id, spec, ipus));
         Ok(id)
     }
 

@@ -132,7 +132,7 @@ async fn a_silent_controller_is_unavailable_until_it_replies() {
     );
     let reason = view.hardware().controllers[0].listing.as_ref().err().unwrap();
     assert_eq!(reason.message, "controller fake has not replied within 1s");
-    // Nobody waits for it any more.
+    // The next view does not wait for it.
     let begun = Instant::now();
     bed.allocator.fresh_view().await.unwrap();
     assert!(
