@@ -508,6 +508,18 @@ impl Allocator {
     /// # Errors
     ///
     /// Those of [`check_ready`](Self::check_ready): nothing is answered from an old memory.
+    ///
+    /// ```
+    /// use ipu_allocator::{Allocator, AllocatorError};
+    ///
+    /// /// Prints why each queued request waits.
+    /// async fn print_queue(allocator: &Allocator) -> Result<(), AllocatorError> {
+    ///     for (id, status) in allocator.view().await?.queue() {
+    ///         println!("{id} is number {} and waits: {}", status.position, status.reason);
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
     pub async fn view(&self) -> Result<Arc<View>, AllocatorError> {
         self.check_ready().await?;
         Ok(self.inner.shared.view())
@@ -550,6 +562,30 @@ impl Allocator {
     /// Subscribes to every change from now on, once and in order. Subscribe first and take a view afterwards,
     /// so that no change is missed. A receiver that lags by more than 4,096 changes gets `Lagged`: take a
     /// view again.
+    ///
+    /// ```
+    /// use ipu_allocator::Allocator;
+    /// use tokio::sync::broadcast::error::RecvError;
+    ///
+    /// /// Prints all partitions, and then every change.
+    /// async fn watch(allocator: &Allocator) -> Result<(), Box<dyn std::error::Error>> {
+    ///     let mut changes = allocator.changes();
+    ///     loop {
+    ///         for entry in allocator.view().await?.state().entries() {
+    ///             println!("{} {}", entry.id, entry.phase);
+    ///         }
+    ///         let lagged = loop {
+    ///             match changes.recv().await {
+    ///                 Ok(change) => println!("{change:?}"),
+    ///                 Err(lagged) => break lagged,
+    ///             }
+    ///         };
+    ///         if lagged == RecvError::Closed {
+    ///             return Ok(());
+    ///         }
+    ///     }
+    /// }
+    /// ```
     #[must_use]
     pub fn changes(&self) -> broadcast::Receiver<EntryChange> {
         self.inner.shared.changes()

@@ -95,6 +95,15 @@ impl FromStr for Lease {
 /// Judges owners by their leases. An owner is dead if its lease expired and was not renewed for one full
 /// lease that this process observed. An outage of the ledger or a clock step therefore ends no owner. An
 /// owner without a lease is [`OwnerLiveness::Unknown`].
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use ipu_allocator::{LeaseLiveness, Options};
+///
+/// let mut options = Options::default();
+/// options.liveness = Arc::new(LeaseLiveness::new(Arc::clone(&options.clock)));
+/// ```
 pub struct LeaseLiveness {
     clock: Clock,
     observed: Mutex<BTreeMap<PartitionId, ObservedHeartbeat>>,

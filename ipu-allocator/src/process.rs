@@ -101,6 +101,21 @@ impl ProcessHolder {
 
     /// Returns whether the process runs: [`OwnerLiveness::Dead`] if it has ended, even if its parent has not
     /// reaped it, and [`OwnerLiveness::Unknown`] if it belongs to another pid namespace.
+    ///
+    /// ```
+    /// use ipu_allocator::process::ProcessHolder;
+    /// use ipu_core::allocator::OwnerLiveness;
+    ///
+    /// let mut job = std::process::Command::new("sleep").arg("60").spawn()?;
+    /// let holder = ProcessHolder::of(job.id())?;
+    /// assert_eq!(holder.liveness(), OwnerLiveness::Live);
+    /// job.kill()?;
+    /// job.wait()?;
+    /// // The text of the process outlives this one: record it as the holder of a request.
+    /// let holder: ProcessHolder = holder.to_string().parse()?;
+    /// assert_eq!(holder.liveness(), OwnerLiveness::Dead);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn liveness(&self) -> OwnerLiveness {
         let (Ok(boot), Ok(namespace)) = (boot(), namespace()) else {

@@ -34,6 +34,22 @@ tokio::task_local! {
 /// # Errors
 ///
 /// [`VipuError::NotSent`] if the deadline passed before the call was sent, and the errors of `call`.
+///
+/// ```
+/// use ipu_vipu_client::{VipuError, boot_time, send_before};
+/// use std::time::Duration;
+///
+/// # #[tokio::main]
+/// # async fn main() {
+/// let soon = boot_time().plus(Duration::from_secs(5));
+/// let call = async { Ok("created") }; // a call of a controller
+/// assert!(matches!(send_before(soon, call).await, Ok("created")));
+///
+/// let past = ipu_core::BootTime::from_millis(0);
+/// let late = send_before(past, async { Ok("created") }).await;
+/// assert!(matches!(late, Err(VipuError::NotSent)));
+/// # }
+/// ```
 pub async fn send_before<T>(
     deadline: BootTime,
     call: impl Future<Output = Result<T, VipuError>>,

@@ -66,6 +66,26 @@ pub struct Plan {
 /// *Assumptions*: a process that is observed as exited or lost no longer uses its partition. The observer
 /// reports a process as alive unless it is certain of the opposite. It reports a process that was asked to
 /// stop as stopping until the process is deleted, and omits it afterwards.
+///
+/// ```
+/// use ipu_core::Timestamp;
+/// use ipu_core::job::{Effect, InstanceFacts, Limits, Observation, PartitionFacts, RawJob, plan};
+///
+/// let raw: RawJob = serde_json::from_str(
+///     r#"{"metadata": {"name": "mnist", "uid": "1"}, "spec": {"ipusPerJobInstance": "4"}}"#,
+/// )?;
+/// let job = raw.parse(&Limits::default()).expect("it can run").spec;
+///
+/// // The partition of the first instance is active, and nothing runs there yet.
+/// let mut observation = Observation::for_new_job(Timestamp::from_millis(0));
+/// let mut instance = InstanceFacts::empty(0);
+/// let (since, controller) = (observation.now, "pod001:8090".parse()?);
+/// instance.partition = PartitionFacts::Active { attempt: 0, since, controller };
+/// observation.instances.push(instance);
+/// let next = plan(&job, &observation);
+/// assert!(matches!(next.effects[..], [Effect::StartWorker { instance: 0, worker: 0, .. }]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn plan(job: &JobSpec, observation: &Observation) -> Plan {
     let mut context = context::PlanContext::new(job, observation);
     if !observation.deleted {

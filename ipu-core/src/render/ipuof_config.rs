@@ -74,6 +74,16 @@ impl GcdConfig {
 
     /// Returns the name of the file for GCD `gcd` of a partition of `gcds`: `<partition>_ipuof.conf` for a
     /// single GCD, `<partition>_gcd<N>_ipuof.conf` for several.
+    ///
+    /// ```
+    /// use ipu_core::PartitionId;
+    /// use ipu_core::render::GcdConfig;
+    ///
+    /// let id = PartitionId::new("p-mnist-0")?;
+    /// assert_eq!(GcdConfig::file_name(&id, 0, 1), "p-mnist-0_ipuof.conf");
+    /// assert_eq!(GcdConfig::file_name(&id, 3, 4), "p-mnist-0_gcd3_ipuof.conf");
+    /// # Ok::<(), ipu_core::NameError>(())
+    /// ```
     #[must_use]
     pub fn file_name(partition: &PartitionId, gcd: u32, gcds: u32) -> String {
         if gcds > 1 {

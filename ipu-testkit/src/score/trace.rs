@@ -100,6 +100,21 @@ pub struct Trace {
 impl Trace {
     /// Creates the trace of these jobs. Jobs with the same submit time keep their order; times are truncated
     /// to milliseconds and to 317 years.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use ipu_core::IpuCount;
+    /// use ipu_core::hardware::Topology;
+    /// use ipu_core::placement::BestFit;
+    /// use ipu_testkit::{Trace, TraceJob, score_policy};
+    ///
+    /// let hour = Duration::from_secs(3600);
+    /// let jobs = [64, 4].map(|ipus| IpuCount::try_from(ipus).map(|size| TraceJob::new(Duration::ZERO, hour, size)));
+    /// let trace = Trace::of_jobs(jobs.into_iter().collect::<Result<Vec<_>, _>>()?);
+    /// println!("{}", score_policy::<BestFit>(&trace, &Topology::pod64()));
+    /// # Ok::<(), ipu_core::IpuCountError>(())
+    /// ```
     #[must_use]
     pub fn of_jobs(jobs: impl IntoIterator<Item = TraceJob>) -> Self {
         let whole = |time: Duration| Duration::from_millis(millis(time));

@@ -244,6 +244,19 @@ pub struct PlacementCase {
 
 /// Returns placement cases, mostly on small topologies so that brute force is possible: a request of more
 /// than 64 IPUs has at most a few hundred choices.
+///
+/// ```
+/// use ipu_core::placement::{FirstFit, Placement, place};
+/// use proptest::prelude::*;
+///
+/// let cases = ipu_testkit::strategies::placement_cases();
+/// proptest!(ProptestConfig::with_cases(16), |(case in cases)| {
+///     // Brute force and first fit agree on whether there is a place.
+///     let impossible = case.reference.impossibility(&case.request);
+///     let placed = place(&case.inventory, &case.request, &FirstFit);
+///     prop_assert_eq!(matches!(placed, Placement::Fits(_)), impossible.is_none());
+/// });
+/// ```
 pub fn placement_cases() -> impl Strategy<Value = PlacementCase> {
     prop_oneof![
         10 => placement_cases_on(topologies().boxed(), 24, prop_oneof![4 => 0_u32..=6, 1 => 0_u32..=10].boxed()),

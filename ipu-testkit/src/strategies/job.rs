@@ -59,6 +59,18 @@ pub fn raw_jobs() -> impl Strategy<Value = RawJob> {
 }
 
 /// The jobs of [`raw_jobs`], parsed.
+///
+/// ```
+/// use ipu_core::Timestamp;
+/// use ipu_core::job::{Observation, check_plan, plan};
+/// use proptest::prelude::*;
+///
+/// proptest!(ProptestConfig::with_cases(16), |(job in ipu_testkit::strategies::jobs())| {
+///     let observation = Observation::for_new_job(Timestamp::from_millis(0));
+///     let plan = plan(&job, &observation);
+///     prop_assert_eq!(check_plan(&job, &observation, &plan), []);
+/// });
+/// ```
 pub fn jobs() -> impl Strategy<Value = JobSpec> {
     raw_jobs().prop_map(|raw| parse(&raw, &Limits::default()).expect("a job of this strategy can run"))
 }

@@ -37,6 +37,30 @@ impl State {
     /// Places partitions of `specs` hypothetically, one after the other and side by side, as if those of
     /// `ended` were released. The queue and quotas are ignored: the result is about capacity. Controllers are
     /// tried in their order.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use ipu_core::allocator::{
+    ///     ControllerView, Hardware, InventoryCapacity, Listing, ServiceState, State,
+    /// };
+    /// use ipu_core::hardware::{Inventory, PartitionSpec, Topology};
+    /// use ipu_core::{ControllerName, IpuCount, ReasonCode};
+    ///
+    /// let capacity = InventoryCapacity::new(Inventory::new(&Topology::pod16()));
+    /// let hardware = Hardware::new(vec![ControllerView {
+    ///     name: ControllerName::new("pod:8090")?,
+    ///     service: ServiceState::Open,
+    ///     listing: Ok(Arc::new(Listing::new([], Box::new(capacity)))),
+    ///     alias_of: None,
+    /// }]);
+    /// let specs = [16, 4].map(|ipus| IpuCount::try_from(ipus).map(PartitionSpec::of_size));
+    /// let specs = specs.into_iter().collect::<Result<Vec<_>, _>>()?;
+    /// let placed = State::default().dry_run(&hardware, &specs, &[]);
+    /// assert_eq!(placed[0].places.len(), 16);
+    /// assert_eq!(placed[1].reasons[0].1.code, ReasonCode::NotEnoughFree);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn dry_run(
         &self,

@@ -121,6 +121,14 @@ impl Block {
     /// # Errors
     ///
     /// [`BlockError::LinkDomains`] if they are not 2, 4, 8, ... different ones.
+    ///
+    /// ```
+    /// use ipu_core::hardware::Block;
+    ///
+    /// assert_eq!(Block::whole([2, 3])?.ipus(), 128);
+    /// assert!(Block::whole([1, 2, 3]).is_err(), "three link domains are no power of two");
+    /// # Ok::<(), ipu_core::hardware::BlockError>(())
+    /// ```
     pub fn whole(link_domains: impl IntoIterator<Item = u32>) -> Result<Self, BlockError> {
         let mut link_domains: Vec<u32> = link_domains.into_iter().collect();
         let given = link_domains.len();
@@ -181,6 +189,18 @@ impl Block {
     ///
     /// [`BlockError::UnknownIpu`] for an IPU that the cluster does not have, otherwise as
     /// [`Block::from_ipus`].
+    ///
+    /// ```
+    /// use ipu_core::hardware::{Block, IpuPlace, Topology};
+    ///
+    /// let pod = Topology::pod64();
+    /// let cluster = &pod.clusters()[0].id;
+    /// let places = [4, 5, 6, 7].map(|ipu| IpuPlace { link_domain: 0, ipu });
+    /// let block = Block::from_places(&pod, cluster, &places)?;
+    /// assert_eq!(block.size().map(|size| size.get()), Some(4));
+    /// assert_eq!(block.places(&pod), Some((cluster.clone(), places.to_vec())));
+    /// # Ok::<(), ipu_core::hardware::BlockError>(())
+    /// ```
     pub fn from_places(
         topology: &Topology,
         cluster: &ClusterId,

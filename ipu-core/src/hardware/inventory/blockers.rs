@@ -32,6 +32,20 @@ impl<'a> InventoryView<'a> {
     /// *Guarantees*. No smaller set is enough. Up to 64 IPUs it is, among sets of equal length, the one with
     /// the fewest IPUs in use, then the one at the lowest address; the same inventory gives the same result.
     /// Above 64 IPUs the length is minimal as long as every holder is an aligned block.
+    ///
+    /// ```
+    /// use ipu_core::hardware::{Block, Inventory, Topology};
+    /// use ipu_core::{IpuCount, PartitionId};
+    ///
+    /// let mut inventory = Inventory::new(&Topology::pod16());
+    /// for (holder, first, size) in [("small", 0, 4), ("large", 8, 8)] {
+    ///     let block = Block::within(0, first, IpuCount::try_from(size)?)?;
+    ///     inventory.occupy(PartitionId::new(holder)?, block)?;
+    /// }
+    /// let blockers = inventory.whole_view().blockers_for(IpuCount::try_from(8)?);
+    /// assert_eq!(blockers.expect("a Pod16 is large enough").holders, [PartitionId::new("small")?]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn blockers_for(&self, size: IpuCount) -> Option<Blockers> {
         if let Some(domains) = domains_of(size) {

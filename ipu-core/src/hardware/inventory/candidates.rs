@@ -55,6 +55,16 @@ impl<'a> InventoryView<'a> {
     /// Iterates over all free blocks of `size`, by address. Above the size of a link domain: one for each
     /// allocation that it fits into, of the lowest link domains, because the number of all combinations is
     /// too large.
+    ///
+    /// ```
+    /// use ipu_core::IpuCount;
+    /// use ipu_core::hardware::{Block, Inventory, Topology};
+    ///
+    /// let inventory = Inventory::new(&Topology::pod16());
+    /// let blocks: Vec<Block> = inventory.whole_view().blocks(IpuCount::try_from(4)?).collect();
+    /// assert_eq!(blocks.iter().map(|block| block.first().ipu).collect::<Vec<_>>(), [0, 4, 8, 12]);
+    /// # Ok::<(), ipu_core::IpuCountError>(())
+    /// ```
     pub fn blocks(&self, size: IpuCount) -> impl Iterator<Item = Block> + use<'a> {
         let view = *self;
         let domains = domains_of(size);

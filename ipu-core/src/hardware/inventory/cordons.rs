@@ -61,6 +61,19 @@ impl Inventory {
     /// # Errors
     ///
     /// [`InventoryError::Unknown`] for an IPU that does not exist; nothing is cordoned then.
+    ///
+    /// ```
+    /// use ipu_core::CordonOwner;
+    /// use ipu_core::hardware::{Inventory, IpuAddress, Topology};
+    ///
+    /// let mut inventory = Inventory::new(&Topology::pod4());
+    /// let broken = IpuAddress { link_domain: 0, ipu: 3 };
+    /// inventory.cordon(&CordonOwner::health(), [broken])?;
+    /// assert_eq!((inventory.free(), inventory.largest_block().map(|size| size.get())), (3, Some(2)));
+    /// inventory.uncordon(&CordonOwner::health(), [broken])?;
+    /// assert_eq!(inventory.free(), 4);
+    /// # Ok::<(), ipu_core::hardware::InventoryError>(())
+    /// ```
     pub fn cordon(
         &mut self,
         owner: &CordonOwner,

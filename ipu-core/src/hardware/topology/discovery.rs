@@ -47,6 +47,23 @@ impl Topology {
     /// # Errors
     ///
     /// [`TopologyError`] if an attribute does not parse or contradicts another, or there are no agents.
+    ///
+    /// ```
+    /// use std::collections::BTreeMap;
+    ///
+    /// use ipu_core::AgentId;
+    /// use ipu_core::hardware::Topology;
+    ///
+    /// // Two agents with four IPUs each, one of which is broken.
+    /// let health = |state: &str| BTreeMap::from([("health".to_owned(), state.to_owned())]);
+    /// let healthy: BTreeMap<u32, _> = (0..4).map(|ipu| (ipu, health("ok"))).collect();
+    /// let mut broken = healthy.clone();
+    /// broken.insert(2, health("error"));
+    /// let agents = [(AgentId::new("a1")?, healthy), (AgentId::new("a2")?, broken)];
+    /// let found = Topology::from_agents(&BTreeMap::from(agents))?;
+    /// assert_eq!((found.topology.ipus(), found.unhealthy[0].ipu), (8, 6));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn from_agents(
         agents: &BTreeMap<AgentId, AgentAttributes>,
     ) -> Result<DiscoveredTopology, TopologyError> {
