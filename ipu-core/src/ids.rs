@@ -44,6 +44,7 @@ macro_rules! name_type {
     ($(#[$doc:meta])* $type:ident, $kind:literal, $max:literal, $rule:literal, $valid:expr) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[serde(try_from = "String", into = "String")]
         pub struct $type(Arc<str>);
 
@@ -230,6 +231,7 @@ impl AllocationId {
 /// # Ok::<(), ipu_core::NameError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct JobKey {
     /// The namespace, within which the name is unique.
@@ -380,6 +382,7 @@ fn base32(bytes: &[u8]) -> String {
 /// # Ok::<(), ipu_core::NameError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Owner {
     /// Kind of the owner, as its own system names it.

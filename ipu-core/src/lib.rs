@@ -32,6 +32,7 @@
 //!
 //! - `job` (default): the module `job`.
 //! - `allocator` (default): the module `allocator`.
+//! - `schema`: `schemars::JsonSchema` of each type that has a JSON form.
 //!
 //! The crate needs Rust 1.90 or later. A later minimum is a new minor version.
 #![no_std]

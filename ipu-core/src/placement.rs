@@ -20,6 +20,7 @@ pub use pinned::Pinned;
 
 /// The partition to place.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
 pub struct PlacementRequest {
@@ -99,6 +100,7 @@ pub trait PlacementPolicy {
 
 /// The result of a placement. That a request fits nowhere is a result, not an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum Placement {
     /// The request fits here: an aligned block of the requested size, free, in one allocation.

@@ -11,10 +11,12 @@ macro_rules! codes {
     ($($(#[$doc:meta])* $code:ident,)*) => {
         /// The code of a [`Reason`]. Its text is the name of the variant; safe as a metric label.
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[non_exhaustive]
         pub enum ReasonCode {
             $($(#[$doc])* $code,)*
             /// A code that this version does not know: of a later one, or of another scheduler.
+            #[cfg_attr(feature = "schema", schemars(untagged))]
             Other(String),
         }
 
@@ -212,6 +214,7 @@ impl<'de> Deserialize<'de> for ReasonCode {
 /// assert_eq!(reason.to_string(), "TooLarge: no IPU-POD has 128 IPUs");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Reason {
     /// The code.

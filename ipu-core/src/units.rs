@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 /// # Ok::<(), ipu_core::IpuCountError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "u32", into = "u32")]
 pub struct IpuCount(u32);
 
@@ -136,6 +137,7 @@ impl fmt::Display for IpuCount {
 /// assert_eq!(start.since(start.plus(Duration::from_secs(2))), Duration::ZERO);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Timestamp(u64);
 

@@ -15,6 +15,8 @@
 
 #[cfg(target_arch = "wasm32")]
 mod ffi;
+#[cfg(test)]
+mod schema;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,6 +34,7 @@ use serde_json::Value;
 
 /// A request.
 #[derive(Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(
     tag = "call",
     rename_all = "snake_case",
@@ -76,6 +79,7 @@ enum Answer {
 
 /// An inventory: hardware with its holders and cordons.
 #[derive(Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Hosted {
     topology: TopologyForm,
@@ -87,14 +91,16 @@ struct Hosted {
 
 /// A topology as text, such as `pod64`, or as an object.
 #[derive(Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
 enum TopologyForm {
     Text(String),
-    Object(Value),
+    Object(#[cfg_attr(test, schemars(with = "Topology"))] Value),
 }
 
 /// A controller with the partitions that it lists.
 #[derive(Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Controller {
     name: ControllerName,
@@ -109,6 +115,7 @@ struct Controller {
 
 /// The state of an allocator.
 #[derive(Default, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 struct Record {
     entries: Vec<Entry>,
@@ -116,6 +123,7 @@ struct Record {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 enum Placed {
     Fits(Block),
@@ -123,6 +131,7 @@ enum Placed {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Stepped {
     /// To be committed in one write before the outcome is true.
     changes: Vec<Change>,

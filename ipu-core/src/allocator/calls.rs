@@ -108,6 +108,7 @@ pub enum CallKind {
 
 /// Identity of an operation: the queue ticket and the number of the operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct OperationKey {
     ticket: u64,
@@ -130,6 +131,7 @@ impl OperationKey {
 
 /// The answer of a controller to a call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum Reply {
     /// The controller accepted the operation, and works on it.
@@ -163,6 +165,7 @@ pub enum Reply {
 
 /// A definite answer, as [`step`](crate::allocator::step) handles it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Answer {
     /// The partition.

@@ -120,6 +120,7 @@ pub trait Capacity: Send + Sync {
 
 /// The part of a controller that is cordoned.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum CordonTarget {
     /// All of it. The only target at a controller whose hardware is not known.

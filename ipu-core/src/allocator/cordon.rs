@@ -11,6 +11,7 @@ use crate::units::Timestamp;
 
 /// Hardware that takes no new partitions until the owner of the cordon removes it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Cordon {

@@ -17,6 +17,7 @@ use crate::units::Timestamp;
 
 /// A controller's refusal to create a partition that seemed to fit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Refusal {
     /// The refusing controller.
@@ -32,6 +33,7 @@ pub struct Refusal {
 
 /// A controller's refusal to remove a partition without force.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RemovalRefusal {
     /// The controller's message, at most [`MAX_MESSAGE_LEN`](Self::MAX_MESSAGE_LEN) bytes of it.
@@ -63,6 +65,7 @@ impl RemovalRefusal {
 
 /// The demand of a queued request that the owner of a partition releases it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Preemption {
@@ -95,6 +98,7 @@ impl Preemption {
 
 /// A holder that a queued request has asked to release its partition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Asked {
     /// Its partition.
@@ -106,6 +110,7 @@ pub struct Asked {
 /// The IPUs on which a preempting request starts once the holders that it asks have released. No later
 /// request gets them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct KeptIpus {
     /// Their controller.
@@ -116,6 +121,7 @@ pub struct KeptIpus {
 
 /// Phase of an entry. The entry of a removed partition is removed from the state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(
     rename_all = "camelCase",
     rename_all_fields = "camelCase",
@@ -191,6 +197,7 @@ impl fmt::Display for Phase {
 /// The record of one partition or queued request. Only [`step`](crate::allocator::step) creates and changes
 /// entries.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Entry {
@@ -250,6 +257,7 @@ pub struct Entry {
         with = "crate::units::millis::option",
         skip_serializing_if = "Option::is_none"
     )]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<u64>"))]
     pub max_runtime: Option<Duration>,
     /// See [`Request::account`].
     #[serde(default, skip_serializing_if = "Option::is_none")]

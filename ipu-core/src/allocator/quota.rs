@@ -13,6 +13,7 @@ use crate::reason::{Reason, ReasonCode};
 
 /// The subject of a quota.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum QuotaSubject {
     /// All owners of a namespace.
@@ -41,6 +42,7 @@ impl core::fmt::Display for QuotaSubject {
 /// # Ok::<(), ipu_core::NameError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Quota {
     /// Maximum number of IPUs; unlimited if unset.

@@ -13,6 +13,7 @@ use crate::units::Timestamp;
 
 /// Handling of a request that does not fit now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum OnNoCapacity {
     /// The request joins the queue.
@@ -46,6 +47,7 @@ pub enum OnNoCapacity {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Request {
@@ -71,6 +73,7 @@ pub struct Request {
         with = "crate::units::millis::option",
         skip_serializing_if = "Option::is_none"
     )]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<u64>"))]
     pub max_runtime: Option<Duration>,
     /// The account that is charged.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -45,6 +45,7 @@ fn queue_key(entry: &Entry) -> QueueKey {
 /// One change of the state, to be written by a store. Not `non_exhaustive`: a store that does not handle a
 /// kind of change must not compile.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum Change {
     /// Adds this entry, or replaces the one of the same id.

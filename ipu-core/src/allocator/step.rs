@@ -46,6 +46,7 @@ pub use repair::{Claim, OwnerLiveness, Owners, RepairAction};
 
 /// Something that happened. Commands come from clients, all others from the loop around [`step`].
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(
     rename_all = "camelCase",
     rename_all_fields = "camelCase",
@@ -105,6 +106,7 @@ pub enum Event {
 
 /// A release.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Release {
     /// The partition.
@@ -154,6 +156,7 @@ pub struct Step {
 
 /// The result of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum Outcome {
     /// The event is not a command.

@@ -10,6 +10,7 @@ use crate::units::{IpuCount, Timestamp};
 
 /// The end of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum HoldEnd {
     /// Released, by its owner or because its owner was dead; the controller confirmed the removal.
@@ -35,6 +36,7 @@ impl HoldEnd {
 
 /// One hold: from the recorded intent until the controller confirmed the removal of the partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
 pub struct UsageRecord {

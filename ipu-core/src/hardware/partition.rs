@@ -22,6 +22,7 @@ use crate::units::IpuCount;
 /// # Ok::<(), ipu_core::IpuCountError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PartitionSpec {
     /// Number of IPUs.
@@ -147,6 +148,7 @@ impl SpecError {
 
 /// One IPU of a partition in the controller's numbering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct IpuPlace {
     /// The link domain in its cluster, from 0.
@@ -160,6 +162,7 @@ pub struct IpuPlace {
 ///
 /// Source: `PartitionReadyState` and `PartitionOperationState` of the V-IPU user API.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", tag = "state")]
 pub enum PartitionState {
     /// Being created; becomes active or failed.
@@ -199,6 +202,7 @@ impl PartitionState {
 
 /// A partition that a controller lists.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Partition {
     /// Its id at the controller.

@@ -20,6 +20,7 @@ pub use error::TopologyError;
 
 /// Address of one IPU in a [`Topology`], in the order of the hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct IpuAddress {
     /// The link domain, counted from 0 over all clusters in their order.
@@ -36,6 +37,7 @@ impl core::fmt::Display for IpuAddress {
 
 /// Link domains joined by GW-links. No partition spans two clusters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Cluster {
     /// Its id at the controller.
@@ -46,6 +48,7 @@ pub struct Cluster {
 
 /// Up to 16 machines joined by IPU-Links: one rack of an IPU-POD64.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct LinkDomain {
     /// The agent of each machine, in the order of their IPUs; none where a slot is empty.
@@ -55,6 +58,7 @@ pub struct LinkDomain {
 /// A named set of agents inside one cluster. A partition draws all its IPUs from one allocation; allocations
 /// may share agents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Allocation {
     /// Its id at the controller.
@@ -89,6 +93,7 @@ pub struct Allocation {
 /// # Ok::<(), ipu_core::hardware::TopologyError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "validate::Raw", into = "validate::Raw")]
 pub struct Topology {
     parts: Arc<TopologyParts>,

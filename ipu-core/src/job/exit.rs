@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// Exit status of a process: an exit code, or a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum Exit {
     /// Exited with this code.
@@ -53,6 +54,7 @@ impl fmt::Display for Exit {
 /// # Ok::<(), ipu_core::job::ExitCodeSetError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub struct ExitCodeSet {
     /// Inclusive, in order, neither overlapping nor adjacent.

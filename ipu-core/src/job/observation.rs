@@ -15,6 +15,7 @@ use crate::units::Timestamp;
 /// The observed state of a job at one time. It may be stale: effects are idempotent, and the next
 /// reconciliation observes the job again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Observation {
     /// The format version: [`Observation::FORMAT`].
@@ -38,6 +39,7 @@ pub struct Observation {
         with = "crate::units::millis",
         skip_serializing_if = "Duration::is_zero"
     )]
+    #[cfg_attr(feature = "schema", schemars(with = "u64"))]
     pub timestamp_resolution: Duration,
     /// The status that the previous reconciliation recorded; the default before the first. A verdict is
     /// recorded here before the affected processes are stopped, so lost or repeated effects change nothing.
@@ -70,6 +72,7 @@ impl Observation {
 
 /// The observed facts about one instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct InstanceFacts {
     /// Instance index, from 0.
@@ -113,6 +116,7 @@ impl InstanceFacts {
 /// A process that does not exist and may have existed, for example because it was force-deleted. It may have
 /// run, and it may still run on an unreachable node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct MissingProcess {
     /// Worker index within its instance, from 0; none for the launcher.
@@ -124,6 +128,7 @@ pub struct MissingProcess {
 
 /// The state of an instance's partition according to the ledger and the controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", tag = "state")]
 pub enum PartitionFacts {
     /// Neither requested nor present.
@@ -164,6 +169,7 @@ pub enum PartitionFacts {
 
 /// The observed facts about one process: a worker or a launcher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ProcessFacts {
     /// Worker index within its instance, from 0; 0 for a launcher.
@@ -178,6 +184,7 @@ pub struct ProcessFacts {
 
 /// The phase of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "phase")]
 pub enum ProcessPhase {
     /// Created, not yet running and ready (being scheduled, its image being pulled).

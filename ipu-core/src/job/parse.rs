@@ -54,6 +54,7 @@ const CODES: &str = "spec.restartPolicy.exitCodes";
 
 /// A valid job, with the warnings about its fields.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ParsedJob {
     /// The job.

@@ -37,6 +37,7 @@ pub use effect::Effect;
 
 /// The result of planning: effects, status, reasons and the time of the next reconciliation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[must_use]
 pub struct Plan {
@@ -49,6 +50,7 @@ pub struct Plan {
     /// The maximum time until the next reconciliation; none if only an event can change the plan.
     /// Zero after a verdict, because the next reconciliation acts upon it.
     #[serde(rename = "wakeMillis", with = "crate::units::millis::option", default)]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<u64>"))]
     pub requeue_after: Option<Duration>,
     /// Whether the job has finished, holds nothing, and its `ttlSecondsAfterFinished` have passed. The caller
     /// then deletes its record of the job, as Kubernetes does with a `Job`.

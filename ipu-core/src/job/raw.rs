@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// A job as submitted. [`RawJob::parse`] converts it to a `JobSpec`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RawJob {
     /// Identity of the job.
@@ -20,6 +21,7 @@ pub struct RawJob {
 
 /// Identity of a job as submitted: the parts of its key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RawMetadata {
     /// Namespace of the job; `default` if absent.
@@ -45,6 +47,7 @@ impl RawMetadata {
 
 /// Specification of a job as submitted. Meaning, rules and defaults: `docs/ipujob.md`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RawSpec {
     /// Number of instances, one partition each.
@@ -93,6 +96,7 @@ pub struct RawSpec {
 
 /// An interactive session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RawInteractive {
     /// Time to live in seconds.
@@ -101,6 +105,7 @@ pub struct RawInteractive {
 
 /// The process that starts the work on the workers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RawLauncher {
     /// The command and its arguments.
@@ -113,6 +118,7 @@ pub struct RawLauncher {
 
 /// A variable of a process's environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EnvVar {
     /// Its name.
@@ -124,6 +130,7 @@ pub struct EnvVar {
 
 /// Restart policy as submitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RawRestartPolicy {
     /// `Always`, `OnFailure`, `Never` or `ExitCode`.
@@ -139,6 +146,7 @@ pub struct RawRestartPolicy {
 
 /// The workers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RawWorkers {
     /// Workers of one instance, unless `workersPerJobInstance` is set.
@@ -147,6 +155,7 @@ pub struct RawWorkers {
 
 /// A value given as a number or as text: the CRD 1.2.0 defines some numbers as strings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged, expecting = "a whole number, or one in quotes")]
 pub enum IntOrString {
     /// A whole number.

@@ -31,6 +31,7 @@ use crate::units::IpuCount;
 /// # Ok::<(), serde_json::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct JobSpec {
     pub(crate) key: JobKey,
@@ -43,16 +44,20 @@ pub struct JobSpec {
     pub(crate) restart: RestartPolicy,
     pub(crate) clean_pod_policy: CleanPodPolicy,
     #[serde(with = "crate::units::millis")]
+    #[cfg_attr(feature = "schema", schemars(with = "u64"))]
     pub(crate) back_off: Duration,
     pub(crate) suspend: bool,
     pub(crate) priority: i32,
     pub(crate) preemptible: bool,
     pub(crate) account: Option<String>,
     #[serde(with = "crate::units::millis::option")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<u64>"))]
     pub(crate) max_runtime: Option<Duration>,
     #[serde(with = "crate::units::millis::option")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<u64>"))]
     pub(crate) ttl_after_finished: Option<Duration>,
     #[serde(with = "crate::units::millis")]
+    #[cfg_attr(feature = "schema", schemars(with = "u64"))]
     pub(crate) start_deadline: Duration,
     /// Set by the installation; the owner of the job cannot change it.
     #[serde(skip)]
@@ -61,6 +66,7 @@ pub struct JobSpec {
 
 /// The processes of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", tag = "kind")]
 pub enum JobKind {
     /// No launcher: the workers of each instance run their own command; the job succeeds when all have (V-IPU
@@ -76,12 +82,14 @@ pub enum JobKind {
     Interactive {
         /// Time to live, from the start of the launcher.
         #[serde(with = "crate::units::millis")]
+        #[cfg_attr(feature = "schema", schemars(with = "u64"))]
         ttl: Duration,
     },
 }
 
 /// Restart policy for an ended attempt of an instance (V-IPU guide §6.7.2).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", tag = "type")]
 pub enum RestartPolicy {
     /// Never restarts.
@@ -107,6 +115,7 @@ pub enum RestartPolicy {
 
 /// Cleanup of a finished job (V-IPU guide §6.7.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum CleanPodPolicy {
     /// Removes nothing: running processes and partitions are kept until the job is deleted.
     #[default]

@@ -12,6 +12,7 @@ use crate::units::Timestamp;
 
 /// The status of a job between two reconciliations: all state that a decision needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct JobStatus {
     /// The phase of the job.
@@ -65,6 +66,7 @@ impl JobStatus {
 
 /// The phase of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum JobPhase {
     /// Waiting for partitions or for its processes to be ready.
     #[default]
@@ -94,6 +96,7 @@ impl JobPhase {
 
 /// The recorded status of one instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct InstanceStatus {
     /// Instance index, from 0.
@@ -160,6 +163,7 @@ impl InstanceStatus {
 
 /// The final outcome of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum InstanceOutcome {
     /// Every process that does the job's work ended with code 0.
@@ -179,6 +183,7 @@ impl InstanceOutcome {
 
 /// A preempted attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Preempted {
     /// Instance index.
@@ -193,6 +198,7 @@ pub struct Preempted {
 
 /// The first failure of an attempt, without the cascade that followed it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct FirstFailure {
     /// Instance index.
@@ -216,6 +222,7 @@ pub struct FirstFailure {
 
 /// The component of an instance that failed, in order of precedence for failures at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", tag = "culprit")]
 pub enum FailedComponent {
     /// The partition.

@@ -17,6 +17,7 @@ const MAX_FIELD: usize = 200;
 
 /// A rule that a job breaks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Violation {
     /// The path of the field, such as `spec.ipusPerJobInstance`.

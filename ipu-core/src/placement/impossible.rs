@@ -12,6 +12,7 @@ use crate::units::IpuCount;
 
 /// The reason that a partition cannot be placed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all_fields = "camelCase", tag = "why")]
 pub enum Impossible {
     /// There is no such allocation.
@@ -92,6 +93,7 @@ pub enum Impossible {
 
 /// The rule that a policy's choice breaks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum IllegalChoice {
     /// Not aligned.

@@ -26,6 +26,7 @@ pub type SharedPolicy = Arc<dyn PlacementPolicy + Send + Sync>;
 /// # Ok::<(), ipu_core::placement::PlacementModeError>(())
 /// ```
 #[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub enum PlacementMode {
     /// The policy chooses, and the create call names the IPUs.

@@ -14,6 +14,7 @@ const GCD_ID: &str = "GCD Id";
 
 /// The configuration by which Poplar's IPUoF client reaches the devices of a partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct IpuofConfig {
     /// Set if Poplar may use devices of any aligned size.
     pub reconfigurable: bool,
@@ -29,6 +30,7 @@ pub struct IpuofConfig {
 /// The spelling of the devices' keys is an assumption: they are those of the V-IPU user API, and files of
 /// real systems are not public. PopTorch reads the attribute `GCD Id`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GcdConfig {
     /// Attributes such as `GCD Id`.
     pub attributes: BTreeMap<String, String>,
@@ -38,6 +40,7 @@ pub struct GcdConfig {
 
 /// One device that Poplar can attach to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct IpuofDevice {
     /// The address of the IPU-Machine's IPUoF server.

@@ -31,6 +31,9 @@ const FORBIDDEN: [&str; 7] = [
     "option_env!",
 ];
 
+/// The derives of JSON schemas, a feature that is not a default.
+const SCHEMA: &str = "#[cfg_attr(feature = \"schema\", ";
+
 /// Lines for the documentation only: the one that reads a file at compile time, and the feature by which
 /// docs.rs shows which items need which feature.
 const DOCUMENTATION: [&str; 2] = [
@@ -79,7 +82,7 @@ fn the_manifest_disables_default_features() {
         .as_array()
         .unwrap()
         .iter()
-        .filter(|dependency| dependency["kind"].is_null())
+        .filter(|dependency| dependency["kind"].is_null() && dependency["optional"] == false)
         .collect();
     let names: Vec<&str> = normal
         .iter()
@@ -119,7 +122,7 @@ fn no_source_line_contains_a_forbidden_word() {
         let text = std::fs::read_to_string(&path).unwrap();
         let production = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
         for (number, line) in production.lines().enumerate() {
-            if DOCUMENTATION.contains(&line) {
+            if DOCUMENTATION.contains(&line) || line.trim_start().starts_with(SCHEMA) {
                 continue;
             }
             let code = line.split("//").next().unwrap_or_default();

@@ -171,6 +171,7 @@ fn join(names: &[ControllerName]) -> String {
 
 /// Placement required by a request. The default leaves everything open.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct PlacementConstraint {
     /// The only acceptable controller.

@@ -22,6 +22,7 @@ use crate::units::Timestamp;
 
 /// The effect of a cordon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct CordonEffect {

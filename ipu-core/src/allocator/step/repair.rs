@@ -77,6 +77,7 @@ impl RepairAction {
 
 /// Liveness of the owner of an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum OwnerLiveness {
     /// Alive.

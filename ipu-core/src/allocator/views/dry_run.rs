@@ -15,6 +15,7 @@ use crate::units::IpuCount;
 
 /// Result for one of the requested sizes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct DryRun {

@@ -14,6 +14,7 @@ use crate::units::IpuCount;
 
 /// Free capacity of one controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct FreeCapacity {
@@ -28,6 +29,7 @@ pub struct FreeCapacity {
 
 /// Free capacity of one controller for every partition size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct CapacityBySize {
@@ -42,6 +44,7 @@ pub struct CapacityBySize {
 
 /// Number of partitions of one size that fit side by side now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct SizeFit {
     /// The size.

@@ -15,6 +15,7 @@ use crate::ids::{ControllerName, Namespace};
 ///
 /// Source: V-IPU guide §6.8.1 (`/stats`): of 32 IPUs with 4 used 28 are available.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Stats {

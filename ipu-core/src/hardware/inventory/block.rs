@@ -63,6 +63,7 @@ pub enum BlockError {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "Raw", into = "Raw")]
 pub struct Block(Repr);
 
@@ -78,6 +79,7 @@ enum Repr {
 
 /// The serialised form: only the fields of one kind.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(
     rename_all_fields = "camelCase",
     untagged,

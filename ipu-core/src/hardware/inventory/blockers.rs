@@ -14,6 +14,7 @@ use crate::units::IpuCount;
 
 /// Holders that would have to end for a partition to fit, and its placement then.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Blockers {

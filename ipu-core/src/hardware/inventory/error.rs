@@ -10,6 +10,7 @@ use crate::ids::{CordonOwner, PartitionId};
 
 /// The reason that the inventory rejects a change. The inventory is unchanged then.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum InventoryError {

@@ -11,6 +11,7 @@ use crate::ids::AllocationId;
 
 /// The serialised form of a [`Topology`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Raw {
     clusters: Vec<Cluster>,

@@ -7,6 +7,7 @@ use crate::ids::PartitionId;
 
 /// One operation. It carries every choice, so that the caller that applies it decides nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "do")]
 pub enum Effect {
     /// Ensures that the instance has its partition, fresh for `attempt`. Creates it if absent, resets it
