@@ -56,7 +56,7 @@ pub struct Record {
 #[non_exhaustive]
 pub enum StoreError {
     /// Another process wrote, or it is not known whether the changes were written. This process must end.
-    #[error("another process has taken over the record at revision {basis}")]
+    #[error("the record may no longer be at revision {basis}: another process took over, or a write failed")]
     Conflict {
         /// The revision on which the changes are based.
         basis: Revision,

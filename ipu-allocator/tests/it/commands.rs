@@ -73,7 +73,7 @@ async fn an_allocator_ends_once_another_process_has_the_record() {
     let error = first.ended().await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "another process has taken over the record at revision 1"
+        "the record may no longer be at revision 1: another process took over, or a write failed"
     );
     assert!(matches!(first.check_leading(), Err(AllocatorError::Ended)));
     let refused = first.ensure(request("one", 4), soon()).await;

@@ -44,6 +44,7 @@ Exit codes:
   71     error of this host
   75     timed out (drain --wait-for)
   77     permission denied, or doctor could not check everything
+  78     can never fit (partition create --wait)
   128+N  terminated by signal N";
 
 /// Flags of every command.

@@ -113,7 +113,7 @@ pub(crate) async fn sweep(connection: &Connection) -> Result<GcReport, Failure> 
             .map_err(|error| Failure::because(Code::Bug, "kill processes", error))?;
         swept.processes += killed;
         if !all_ended {
-            let message = "processes of a killed run do not end after SIGKILL";
+            let message = "processes of a killed run do not end after SIGKILL, or /proc cannot be read";
             swept.unfinished.push(message.to_owned());
             continue;
         }

@@ -73,6 +73,13 @@ async fn create(
     let mut partition = created.map_err(|error| api_failure(action, error))?;
     let mut last = String::new();
     while arguments.wait && status_of(&partition).config_map.is_none() {
+        if let Some(reason) = status_of(&partition).reason
+            && reason.code.is_permanent()
+        {
+            let fix = format!("withdraw it by `kubectl delete ipupartition {name}`");
+            let message = format!("IPUPartition {name} can never fit: {reason}; {fix}");
+            return Err(Failure::new(Code::Impossible, message));
+        }
         tokio::time::sleep(POLL_INTERVAL).await;
         partition = read(&name, api, context).await?;
         let text = explanation(&partition);

@@ -91,4 +91,18 @@ fn ipupartitions_are_created_listed_and_explained() {
     let expected = "train is Active: Pods on nodes with the label vipu-ctrl=vctl1 use it by envFrom of the ConfigMap train-ipuof\n";
     assert_eq!(why.out, expected);
     assert_eq!(run(&cluster, &["partition", "why", "other"]).code, 66);
+
+    let reason = json!({"code": "TooLarge", "numbers": {}, "message": "no controller has 128 IPUs"});
+    let waiting = json!({"status": {"phase": "Waiting", "reason": reason}});
+    let create = ["partition", "create", "large", "--size", "128", "--wait"];
+    let impossible = std::thread::scope(|scope| {
+        let created = scope.spawn(|| run(&cluster, &create));
+        let exists = ["wait", "--for=create", "ipup/large", "--timeout=60s"];
+        cluster.kubectl(&exists).unwrap();
+        set_status(&cluster, "default", "ipup/large", &waiting);
+        created.join().unwrap()
+    });
+    assert_eq!(impossible.code, 78);
+    let text = "can never fit: TooLarge: no controller has 128 IPUs; withdraw it by `kubectl delete ipupartition large`";
+    assert!(impossible.err.contains(text), "{}", impossible.err);
 }
