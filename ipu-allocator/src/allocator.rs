@@ -752,9 +752,13 @@ impl Allocator {
         })
     }
 
-    /// Returns the reason that the partition of `entry` is not ready; none if it is, or if it is queued.
+    /// Returns the reason that the partition of `entry` is not ready; none if it is.
     #[must_use]
     pub fn reason(&self, entry: &Entry) -> Option<Reason> {
+        if entry.phase == Phase::Queued {
+            let view = self.inner.shared.view();
+            return view.queue().get(&entry.id).map(|status| status.reason.clone());
+        }
         let reason = reason(&self.inner.pool, entry)?;
         let is_operation = matches!(
             reason.code,

@@ -33,14 +33,15 @@ pub struct Options {
     pub policy: Policy,
     /// Durations of calls to controllers.
     pub times: CallTimes,
-    /// Interval of the listings of each controller.
+    /// Interval of the listings of each controller; 1 s unless set.
     pub listing_interval: Duration,
     /// Time after which a controller without a reply to a listing counts as unavailable. The default, 1 s, is
     /// hundreds of times the duration of a healthy listing.
     pub listing_timeout: Duration,
-    /// Maximum age of the reported hardware and its health.
+    /// Maximum age of the reported hardware and its health; 10 s unless set.
     pub hardware_age: Duration,
-    /// Interval of comparisons of record, controllers and owners.
+    /// Interval of comparisons of record, controllers and owners; 30 s unless set. The partition of an owner
+    /// that ended without a release is held until the next one.
     pub compare_interval: Duration,
     /// The hardware of controllers that do not report it.
     pub topologies: BTreeMap<ControllerName, Topology>,

@@ -94,7 +94,8 @@ pub trait PlacementPolicy {
     /// Returns the name shown to users, such as `best-fit`.
     fn name(&self) -> &str;
 
-    /// Returns the chosen block; none to decline. `view` is limited to the allocation of the request.
+    /// Returns the chosen block; none to decline, or if nothing fits. `view` is limited to the allocation of
+    /// the request.
     fn choose(&self, view: &InventoryView<'_>, request: &PlacementRequest) -> Option<Block>;
 }
 

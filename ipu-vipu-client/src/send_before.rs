@@ -62,7 +62,8 @@ pub async fn send_before<T>(
 }
 
 /// Returns the earliest deadline of the [`send_before`] calls that this task is in. For transports: after it,
-/// send nothing and return [`VipuError::NotSent`].
+/// send nothing and return [`VipuError::NotSent`]. Read it before you spawn a task or a blocking call, which
+/// have none.
 #[must_use]
 pub fn send_deadline() -> Option<BootTime> {
     DEADLINE.try_with(|deadline| *deadline).ok()

@@ -30,6 +30,8 @@ async fn a_view_answers_for_the_published_state() {
     assert_eq!(view.get(&one.id).unwrap().id, one.id);
     assert!(view.get(&PartitionId::new("other").unwrap()).is_none());
     assert_eq!(view.queue().len(), 1);
+    let reason = bed.allocator.reason(&queued).unwrap();
+    assert_eq!(reason, view.queue()[&two.id].reason);
     assert_eq!(view.stats().available, 8);
     assert_eq!(view.stats_by_controller()[&name()].available, 8);
     assert_eq!(view.capacity_by_size()[0].0, name());

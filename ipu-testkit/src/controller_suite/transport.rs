@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use ipu_core::hardware::Topology;
+use ipu_vipu_client::{boot_time, send_before};
 
 use super::harness::{Harness, Removal, check_ambiguous, check_error, id, request, require};
 use super::{CallFault, CallKind, Persistence, Setup, cases};
@@ -18,6 +19,7 @@ cases![
     a_slow_reply_is_accepted,
     silence_is_an_ambiguous_timeout,
     a_late_reply_is_an_ambiguous_timeout,
+    a_call_after_its_deadline_is_not_sent,
     a_restarted_controller_keeps_its_partitions,
     a_stopped_controller_is_unreachable,
 ];
@@ -123,6 +125,27 @@ async fn silence_is_an_ambiguous_timeout(harness: Harness) -> CaseOutcome {
 /// A reply after the deadline counts as a timeout.
 async fn a_late_reply_is_an_ambiguous_timeout(harness: Harness) -> CaseOutcome {
     check_timeout(harness, CallFault::Delayed(Duration::from_secs(3600))).await
+}
+
+/// "It sends nothing after `send_deadline()`" (guide, transport): what the allocator has settled by then stays
+/// settled. The deadline passes before the transport gets the call.
+async fn a_call_after_its_deadline_is_not_sent(harness: Harness) -> CaseOutcome {
+    let fixture = harness.start(Setup::quick(Topology::pod16())).await;
+    if fixture.implementation.deadline().is_none() {
+        let needs = "the fixture has no deadline for its calls";
+        return Err(CaseError::Unsupported(needs.to_owned()));
+    }
+    let deadline = boot_time().plus(Duration::from_millis(20));
+    let late = async {
+        while boot_time() <= deadline {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        fixture.create("p1", 4).await
+    };
+    let answer = send_before(deadline, late).await;
+    let rule = "a call after its deadline is not sent";
+    check_error(rule, answer, &["not_sent"])?;
+    fixture.check_listing(&[]).await
 }
 
 async fn check_timeout(harness: Harness, fault: CallFault) -> CaseOutcome {

@@ -1,9 +1,10 @@
-//! The suite of controllers: the simulator passes it with one method, and each defect is detected. The tests
+//! The suite of controllers: the simulator passes it without faults, and each defect is detected. The tests
 //! of `vipu-sim` run every case.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use ipu_core::hardware::{Partition, PartitionState};
@@ -29,11 +30,12 @@ enum Defect {
     LosesSpecFields,
     Flickers,
     Panics,
+    LosesDeadline,
 }
 
 /// The simulator behind gRPC, with a defect.
 struct Flawed {
-    inner: GrpcController,
+    inner: Arc<GrpcController>,
     defect: Defect,
     hidden: Mutex<BTreeSet<PartitionId>>,
     calls: AtomicU32,
@@ -64,7 +66,14 @@ impl VipuController for Flawed {
     }
 
     async fn create_partition(&self, request: CreatePartition) -> Result<PartitionId, VipuError> {
-        match self.inner.create_partition(request).await {
+        let inner = Arc::clone(&self.inner);
+        let create = async move { inner.create_partition(request).await };
+        let answer = match self.defect {
+            // The deadline belongs to the task of the caller.
+            Defect::LosesDeadline => tokio::spawn(create).await.unwrap(),
+            _ => create.await,
+        };
+        match answer {
             Err(VipuError::AlreadyExists { id }) if self.defect == Defect::SecondCreateSucceeds => Ok(id),
             Err(VipuError::NoCapacity { detail }) if self.defect == Defect::NoCapacityIsUnreachable => {
                 let endpoint = "flawed".into();
@@ -113,14 +122,15 @@ impl VipuController for Flawed {
     }
 }
 
-/// A bench with the required method only.
+/// A bench that injects no fault.
 struct Bench {
     controller: Arc<dyn VipuController>,
+    deadline: Duration,
     _simulator: Simulator,
 }
 
 /// Each defect, with a case that detects it.
-const DEFECTS: [(Defect, &str); 11] = [
+const DEFECTS: [(Defect, &str); 12] = [
     (Defect::None, ""),
     (
         Defect::SecondCreateSucceeds,
@@ -144,23 +154,26 @@ const DEFECTS: [(Defect, &str); 11] = [
     (Defect::LosesSpecFields, "every_field_of_a_partition_is_listed"),
     (Defect::Flickers, "every_partition_is_listed_and_has_a_status"),
     (Defect::Panics, "the_version_is_reported"),
+    (Defect::LosesDeadline, "a_call_after_its_deadline_is_not_sent"),
 ];
 
 impl Bench {
     /// Starts the simulator with the defect of this number in [`DEFECTS`].
     async fn start(defect: usize, setup: Setup) -> Self {
-        let simulator = Simulator::builder(setup.topology).delay(setup.operation);
+        let simulator = Simulator::builder(setup.topology.clone()).delay(setup.operation);
         let simulator = simulator.start().await.unwrap();
         let endpoint: ControllerEndpoint = simulator.addr().try_into().unwrap();
-        let inner = GrpcController::connect(&endpoint, &ConnectOptions::default()).unwrap();
+        let options = ConnectOptions::default().with_deadline(setup.deadline);
+        let inner = GrpcController::connect(&endpoint, &options).unwrap();
         let controller = Arc::new(Flawed {
-            inner,
+            inner: Arc::new(inner),
             defect: DEFECTS[defect].0,
             hidden: Mutex::default(),
             calls: AtomicU32::default(),
         });
         Self {
             controller,
+            deadline: setup.deadline,
             _simulator: simulator,
         }
     }
@@ -169,6 +182,10 @@ impl Bench {
 impl ControllerBench for Bench {
     fn controller(&self) -> Arc<dyn VipuController> {
         Arc::clone(&self.controller)
+    }
+
+    fn deadline(&self) -> Option<Duration> {
+        Some(self.deadline)
     }
 }
 
@@ -197,7 +214,7 @@ async fn failure_of(defect: usize) -> SuiteFailure {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bench_with_one_method_runs_all_cases_that_need_no_more() {
+async fn a_bench_without_faults_runs_all_cases_that_need_none() {
     let report = controller_suite(|setup| Bench::start(0, setup), &UNSUPPORTED).await;
     assert!(report.ran.len() > 30, "{report}");
 }
@@ -214,6 +231,7 @@ async fn every_defect_is_detected_by_its_case() {
         failure_of(8),
         failure_of(9),
         failure_of(10),
+        failure_of(11),
     );
 }
 
