@@ -30,6 +30,7 @@ use ipu_core::allocator::{Entry, OwnerLiveness};
 use ipu_core::render::IpuofEnv;
 use procfs::ProcError;
 use procfs::process::{Process, Stat};
+use tokio::sync::{Mutex, oneshot};
 
 use crate::liveness::Liveness;
 
@@ -143,7 +144,11 @@ impl ProcessHolder {
                 let variables = [PARTITION_MARKER, IpuofEnv::PARTITION];
                 match with_partition(&variables, partition.as_str()) {
                     Ok(found) if found.is_empty() => OwnerLiveness::Dead,
-                    _ => OwnerLiveness::Unknown,
+                    Ok(_) => OwnerLiveness::Unknown,
+                    Err(error) => {
+                        tracing::warn!(%partition, %error, "its holder has ended, but /proc cannot be read");
+                        OwnerLiveness::Unknown
+                    }
                 }
             }
             liveness => liveness,
@@ -160,15 +165,32 @@ impl ProcessHolder {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProcessLiveness;
 
+/// Held during a scan of `/proc`.
+static SCAN: Mutex<()> = Mutex::const_new(());
+
 #[async_trait]
 impl Liveness for ProcessLiveness {
     async fn liveness_of(&self, entry: &Entry) -> OwnerLiveness {
         let Ok(holder) = entry.holder.parse::<ProcessHolder>() else {
             return OwnerLiveness::Unknown;
         };
+        let liveness = holder.liveness();
+        if liveness != OwnerLiveness::Dead {
+            return liveness;
+        }
+        // One scan at a time, on a thread of its own: it does not end while a process hangs in the kernel.
+        let turn = SCAN.lock().await;
         let id = entry.id.clone();
-        let judged = tokio::task::spawn_blocking(move || holder.liveness_as_holder_of(&id)).await;
-        judged.unwrap_or(OwnerLiveness::Unknown)
+        let (send, judged) = oneshot::channel();
+        let scan = move || {
+            let liveness = holder.liveness_as_holder_of(&id);
+            drop(turn);
+            let _ = send.send(liveness);
+        };
+        match std::thread::Builder::new().spawn(scan) {
+            Ok(_) => judged.await.unwrap_or(OwnerLiveness::Unknown),
+            Err(_) => OwnerLiveness::Unknown,
+        }
     }
 }
 
@@ -213,39 +235,73 @@ fn with_partition(variables: &[&str], partition: &str) -> Result<Vec<Process>, P
 fn has_variable(process: &Process, wanted: &[String]) -> Result<bool, ProcError> {
     /// Flag of a thread of the kernel, which has no program.
     const PF_KTHREAD: u32 = 0x0020_0000;
-    let (begun, mut last) = (Instant::now(), None);
+    let is_wanted = |variable: &[u8]| wanted.iter().any(|wanted| variable == wanted.as_bytes());
+    let (begun, mut first) = (Instant::now(), None);
     loop {
         let stat = process.stat()?;
         if has_ended(&stat) || stat.flags & PF_KTHREAD != 0 {
             return Ok(false);
         }
-        let mut environment = Vec::new();
-        environ(process, &stat)?.read_to_end(&mut environment)?;
-        let range = (stat.env_start, stat.env_end);
-        // Without variables, or without the memory that had them.
-        let is_empty = range.1 != Some(0) && (range.0 == range.1 || last == Some(range));
-        if !environment.is_empty() || is_empty {
-            let mut variables = environment.split(|byte| *byte == 0);
-            return Ok(variables.any(|variable| wanted.iter().any(|wanted| variable == wanted.as_bytes())));
+        let mut last = None;
+        // All threads have the same variables, and the first may have ended.
+        for task in process.tasks()? {
+            match task.and_then(|task| Variables::read(process, task.tid)) {
+                Ok(found) => {
+                    last = Some(found);
+                    break;
+                }
+                Err(error) if is_gone(&error) => {}
+                Err(error) => return Err(error),
+            }
         }
-        if begun.elapsed() > Duration::from_secs(1) {
-            return Err(ProcError::Incomplete(None));
+        let is_late = begun.elapsed() > Duration::from_secs(1);
+        match last {
+            // A part of the variables may be unreadable for good.
+            Some(found) if found.are_whole || (is_late && first == Some(found.program)) => {
+                return Ok(found.text.split(|byte| *byte == 0).any(is_wanted));
+            }
+            Some(_) if is_late => return Err(ProcError::Incomplete(None)),
+            // Its threads are ending, and have no memory any more.
+            None if is_late => return Ok(false),
+            found => first = first.or(found.map(|found| found.program)),
         }
-        last = Some(range);
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Opens the variables of a process, by another thread if the first one has ended.
-fn environ(process: &Process, stat: &Stat) -> Result<fs::File, ProcError> {
-    if is_zombie(stat) {
-        for task in process.tasks()?.flatten() {
-            if task.tid != process.pid {
-                return process.open_relative(format!("task/{}/environ", task.tid));
-            }
+/// The variables of a process as one of its threads shows them.
+struct Variables {
+    text: Vec<u8>,
+    are_whole: bool,
+    /// What tells the program from another one.
+    program: [u64; 4],
+}
+
+impl Variables {
+    fn read(process: &Process, tid: i32) -> Result<Self, ProcError> {
+        /// Flag of a thread that is ending.
+        const PF_EXITING: u32 = 0x0000_0004;
+        let stat = || process.read::<_, Stat>(format!("task/{tid}/stat"));
+        let range = |stat: &Stat| (stat.env_start.unwrap_or(0), stat.env_end.unwrap_or(0));
+        let len = |(start, end): (u64, u64)| usize::try_from(end.saturating_sub(start)).unwrap_or(usize::MAX);
+        let mut text = vec![0; len(range(&stat()?)).saturating_add(1)];
+        let mut file = process.open_relative(format!("task/{tid}/environ"))?;
+        // One call: a program that begins between two calls removes the variables of the one before.
+        let count = file.read(&mut text)?;
+        text.truncate(count);
+        let after = stat()?;
+        if after.flags & PF_EXITING != 0 {
+            return Err(ProcError::NotFound(None));
         }
+        let (start, end) = range(&after);
+        Ok(Self {
+            // While a program begins, the range is empty until all variables are there, and the start of the
+            // code is zero until later.
+            are_whole: count == len((start, end)) && (count > 0 || after.startcode != 0),
+            text,
+            program: [after.startcode, after.startstack, start, end],
+        })
     }
-    process.open_relative("environ")
 }
 
 /// Returns whether the error is that of a process that has ended.
@@ -260,12 +316,8 @@ fn is_gone(error: &ProcError) -> bool {
 /// Returns whether all threads of a process have ended, even if its parent has not reaped it.
 #[must_use]
 pub const fn has_ended(stat: &Stat) -> bool {
-    is_zombie(stat) && stat.num_threads <= 1
-}
-
-/// Returns whether the first thread of a process has ended.
-const fn is_zombie(stat: &Stat) -> bool {
-    matches!(stat.state, 'Z' | 'X')
+    // Without a thread, the process was reaped during the look, or another thread of it begins a program.
+    matches!(stat.state, 'Z' | 'X') && stat.num_threads == 1
 }
 
 /// Returns whether the innermost pid namespace of the process is that of this process. A [`ProcessHolder`] of
@@ -284,11 +336,15 @@ fn start_time(pid: u32) -> Result<Option<u64>, ProcError> {
     let Ok(pid) = i32::try_from(pid) else {
         return Ok(None);
     };
-    match Process::new(pid).and_then(|process| process.stat()) {
-        Ok(stat) if has_ended(&stat) => Ok(None),
-        Ok(stat) => Ok(Some(stat.starttime)),
-        Err(error) if is_gone(&error) => Ok(None),
-        Err(error) => Err(error),
+    loop {
+        match Process::new(pid).and_then(|process| process.stat()) {
+            Ok(stat) if has_ended(&stat) => return Ok(None),
+            // It was reaped, or begins a program: the next look shows which.
+            Ok(stat) if stat.num_threads == 0 => std::thread::yield_now(),
+            Ok(stat) => return Ok(Some(stat.starttime)),
+            Err(error) if is_gone(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        }
     }
 }
 
@@ -336,6 +392,8 @@ impl FromStr for ProcessHolder {
 #[cfg(test)]
 mod tests {
     use std::process::Command;
+
+    use procfs::FromRead as _;
 
     use super::*;
 
@@ -386,9 +444,10 @@ mod tests {
     }
 
     #[test]
-    fn a_process_whose_first_thread_has_ended_is_live_and_marked_while_others_run() {
+    fn a_process_whose_first_thread_has_ended_is_live_and_marked_while_others_come_and_go() {
         let threads = "import ctypes, threading, time
-threading.Thread(target=time.sleep, args=(600,)).start()
+def run(): time.sleep(0.001); threading.Thread(target=run).start()
+run()
 ctypes.CDLL(None).pthread_exit(None)";
         let mut python = Command::new("python3");
         python.args(["-c", threads]).env(PARTITION_MARKER, "a");
@@ -398,16 +457,52 @@ ctypes.CDLL(None).pthread_exit(None)";
         };
         let holder = ProcessHolder::of(child.id()).unwrap();
         let process = Process::new(child.id().cast_signed()).unwrap();
-        while !is_zombie(&process.stat().unwrap()) {
+        while process.stat().unwrap().state != 'Z' {
             std::thread::yield_now();
         }
-        let liveness = holder.liveness();
-        let is_marked = has_variable(&process, &[format!("{PARTITION_MARKER}=a")]);
+        let wanted = [format!("{PARTITION_MARKER}=a")];
+        let looks = (0..300).map(|_| (holder.liveness(), has_variable(&process, &wanted).ok()));
+        let other = looks
+            .into_iter()
+            .find(|look| *look != (OwnerLiveness::Live, Some(true)));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(liveness, OwnerLiveness::Live);
-        assert!(is_marked.unwrap());
+        assert_eq!(other, None);
         assert_eq!(holder.liveness(), OwnerLiveness::Dead);
+    }
+
+    #[test]
+    fn a_process_that_begins_one_program_after_another_is_live_and_marked() {
+        let directory = tempfile::tempdir().unwrap();
+        let script = directory.path().join("script");
+        fs::write(&script, "exec sh \"$0\"").unwrap();
+        let mut shell = Command::new("sh");
+        // So many that the kernel needs some time for them.
+        let variables = (0..400).map(|number| (format!("VARIABLE_{number}"), "x".repeat(60)));
+        shell.arg(&script).envs(variables).env(PARTITION_MARKER, "a");
+        let mut child = shell.spawn().unwrap();
+        let holder = ProcessHolder::of(child.id()).unwrap();
+        let process = Process::new(child.id().cast_signed()).unwrap();
+        let wanted = [format!("{PARTITION_MARKER}=a")];
+        let looks = (0..3_000).map(|_| (holder.liveness(), has_variable(&process, &wanted).ok()));
+        let other = looks
+            .into_iter()
+            .find(|look| *look != (OwnerLiveness::Live, Some(true)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(other, None);
+    }
+
+    #[test]
+    fn a_process_without_threads_may_have_begun_a_program() {
+        let stat = |state: char, threads: u32| {
+            let text = format!("7 (sh) {state} {}{threads} {}", "0 ".repeat(16), "0 ".repeat(33));
+            Stat::from_read(text.as_bytes()).unwrap()
+        };
+        assert!(has_ended(&stat('Z', 1)));
+        for (state, threads) in [('S', 1), ('Z', 2), ('Z', 0)] {
+            assert!(!has_ended(&stat(state, threads)), "{state} {threads}");
+        }
     }
 
     #[test]
