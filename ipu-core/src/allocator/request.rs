@@ -106,6 +106,10 @@ pub struct Request {
 }
 
 impl Request {
+    /// The [`holder`](Self::holder) of a partition that outlives the process that requested it. A repeated
+    /// request does not replace it, because its process may end at any time; one for a newer attempt does.
+    pub const UNOBSERVED: &'static str = "unobserved";
+
     /// Creates a request for the partition of instance `instance` of `owner`, under the id derived from the
     /// two.
     #[must_use]

@@ -1,13 +1,11 @@
 //! The field `processId` of a request: a process of this host that holds the partition.
 
 use ipu_allocator::process::{ProcessHolder, is_in_own_namespace};
+use ipu_core::allocator::Request;
 use ipu_proxy_client::PutPartition;
 use ipu_serve::Peer;
 
 use crate::problem::Problem;
-
-/// Holder evidence of a partition that outlives the process that requested it: nothing reports its end.
-const UNOBSERVED: &str = "unobserved";
 
 /// Returns the holder evidence for the process in `body`; none if the request names no process.
 pub(crate) fn local_holder(body: &PutPartition, peer: Option<&Peer>) -> Result<Option<String>, Problem> {
@@ -23,7 +21,7 @@ pub(crate) fn local_holder(body: &PutPartition, peer: Option<&Peer>) -> Result<O
         return Err(invalid("and leaseSeconds exclude each other", "remove one"));
     }
     if pid == 0 {
-        return Ok(Some(UNOBSERVED.to_owned()));
+        return Ok(Some(Request::UNOBSERVED.to_owned()));
     }
     let holder = ProcessHolder::of(pid).ok();
     match holder.filter(|_| client.pid.is_some_and(is_in_own_namespace) && is_in_own_namespace(pid)) {

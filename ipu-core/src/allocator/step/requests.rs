@@ -160,8 +160,10 @@ fn repeated_request(recorded: &Entry, hardware: &Hardware, now: Timestamp, reque
     entry.instance = request.instance;
     entry.attempt = request.attempt;
     // A request without a holder keeps the recorded one: it does not revoke the evidence that the owner is
-    // alive.
-    if !request.holder.is_empty() {
+    // alive. A process that repeats the request must not end, with itself, a partition that outlives its
+    // processes.
+    let is_kept = recorded.holder == Request::UNOBSERVED && recorded.phase.holds() && !is_newer;
+    if !request.holder.is_empty() && !is_kept {
         entry.holder.clone_from(&request.holder);
     }
     entry

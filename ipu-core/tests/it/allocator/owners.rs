@@ -105,6 +105,31 @@ proptest! {
     }
 
     #[test]
+    fn a_repeated_request_does_not_observe_a_partition_that_outlives_its_processes(
+        (owner, _) in similar_owners(),
+        (spec, _) in similar_specs(),
+        attempt in 0_u32..2,
+    ) {
+        let request = Request::of_instance(owner, 0, spec.clone());
+        for phase in phases().into_iter().filter(|phase| *phase != Phase::Quarantined) {
+            let mut recorded = entry(&request, &phase);
+            recorded.holder = Request::UNOBSERVED.into();
+            let state = State::new([recorded], []);
+            let mut again = request.clone().with_holder("2");
+            again.attempt = attempt;
+            let mut after = state.clone();
+            let step = run(&state, &hardware(&request, &spec), &Event::Ensure(again));
+            let changes = step.map(|step| step.changes).unwrap_or_default();
+            changes.iter().for_each(|change| after.apply(change));
+            let holder = &after.get(&request.id).unwrap().holder;
+            let is_new = attempt > 0 && !matches!(phase, Phase::Queued | Phase::Releasing { .. });
+            let may_change = is_new || !phase.holds();
+            prop_assert!(may_change || holder == Request::UNOBSERVED, "{}", &phase);
+            prop_assert!(!is_new || holder == "2", "{}", &phase);
+        }
+    }
+
+    #[test]
     fn a_partition_that_differs_in_one_property_satisfies_no_request(
         (owner, _) in similar_owners(),
         (spec, other) in similar_specs(),

@@ -191,6 +191,8 @@ async fn a_partition_whose_process_is_not_observed_any_more_outlives_it() {
     // A repeated request without the field changes nothing.
     assert_eq!(put(request("job", None)).await.process_id, Some(holder.id()));
     assert_eq!(put(request("job", Some(0))).await.process_id, None);
+    // Nor does a process that repeats the request of a partition that outlives it.
+    assert_eq!(put(request("job", Some(holder.id()))).await.process_id, None);
     holder.kill().unwrap();
     holder.wait().unwrap();
     running.client.repair().await.unwrap();
