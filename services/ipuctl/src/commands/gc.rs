@@ -17,6 +17,7 @@ use crate::display;
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
 use crate::process::end_marked;
+use crate::run::partitions::LEASE_SECONDS;
 use crate::run_record::RunRecord;
 use crate::state_dir::StateDir;
 use crate::table;
@@ -166,8 +167,16 @@ fn dead_runs(connection: &Connection, partitions: &BTreeMap<PartitionId, Partiti
     let directories = std::fs::read_dir(connection.state.runs_dir())
         .into_iter()
         .flatten();
+    // Its first request may not have arrived yet.
+    let has_begun_lately = |run: &DeadRun| {
+        let record = run.record.as_ref();
+        let lease = Duration::from_secs(LEASE_SECONDS.into());
+        record.is_none_or(|record| ipu_proxy_client::now().since(record.started) < lease)
+    };
     let is_dead = |run: &DeadRun| {
-        let has_leases = !connection.is_local() && partitions.values().any(|partition| run.owns(partition));
+        let may_have_leases =
+            partitions.values().any(|partition| run.owns(partition)) || has_begun_lately(run);
+        let has_leases = !connection.is_local() && may_have_leases;
         StateDir::liveness_of_run(&run.directory, has_leases) == OwnerLiveness::Dead
     };
     let proxy = connection.remote_url();

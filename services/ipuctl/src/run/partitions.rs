@@ -26,7 +26,7 @@ pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 const SWEEP_INTERVAL: Duration = Duration::from_secs(2);
 /// Lease at a proxy of another host, in seconds: a run that is killed keeps its partitions that long, and one
 /// that is cut off from the proxy loses them after it.
-const LEASE_SECONDS: u32 = 300;
+pub(crate) const LEASE_SECONDS: u32 = 300;
 /// Time after which a run reports what its controller does, or that it does not answer.
 const SLOW_OPERATION: Duration = Duration::from_secs(2);
 
