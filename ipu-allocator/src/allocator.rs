@@ -89,8 +89,8 @@ struct Inner {
     listings: Arc<Listings>,
     started: Instant,
     compare: Arc<Notify>,
-    /// Held by the comparison under way.
-    comparing: tokio::sync::Mutex<()>,
+    /// Held by the comparison under way: the partition whose owner was the last to be judged.
+    comparing: tokio::sync::Mutex<Option<PartitionId>>,
     last_comparison: watch::Sender<Option<Instant>>,
     tasks: parking_lot::Mutex<Vec<JoinHandle<()>>>,
     result: watch::Receiver<Option<Result<(), Arc<StoreError>>>>,
@@ -857,24 +857,33 @@ async fn compare(inner: &Inner) -> Result<Comparison, AllocatorError> {
             .deadline
             .min(inner.options.listing_timeout.saturating_mul(2))
     };
-    let _one = inner.comparing.lock().await;
+    let mut last = inner.comparing.lock().await;
     let begun = Instant::now();
     while !inner.listings.has_all_tasks() && begun.elapsed() < timeout {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     inner.listings.wait_since(begun, timeout).await;
     let mut owners = Owners::default();
-    let entries: Vec<Arc<Entry>> = inner.shared.view().state().entries().cloned().collect();
+    let view = inner.shared.view();
+    let owned = view.state().entries().filter(|entry| entry.owner.is_some());
+    // Behind the last one, so that owners whose liveness is not answered do not keep others waiting for ever.
+    let (mut entries, before): (Vec<_>, Vec<_>) = owned
+        .cloned()
+        .partition(|entry| last.as_ref().is_none_or(|last| entry.id > *last));
+    entries.extend(before);
     let deadline = Instant::now() + LIVENESS_TIMEOUT;
-    let owned = entries.into_iter().filter(|entry| entry.owner.is_some());
-    let judged = owned.map(|entry| {
+    let judged = entries.into_iter().map(|entry| {
+        if Instant::now() < deadline {
+            *last = Some(entry.id.clone());
+        }
         let judge = Arc::clone(&inner.options.liveness);
         async move {
             let liveness = ask(deadline, judge.liveness_of(&entry)).await;
             (entry, liveness.unwrap_or(OwnerLiveness::Unknown))
         }
     });
-    let judged: Vec<_> = stream::iter(judged).buffered(MAX_JUDGED_AT_ONCE).collect().await;
+    let judged = stream::iter(judged).buffer_unordered(MAX_JUDGED_AT_ONCE);
+    let judged: Vec<_> = judged.collect().await;
     for (entry, liveness) in judged {
         owners.set_liveness(&entry, liveness);
     }

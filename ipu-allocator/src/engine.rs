@@ -409,9 +409,9 @@ impl Engine {
             let _ = answer.send(Err(AllocatorError::Store(Arc::clone(&error))));
         }
         // New requests do not show that a holder is alive.
-        if undo.values().any(Option::is_some) {
-            self.options.liveness.forget_silence();
-        }
+        let repeated = undo.iter().filter(|(_, before)| before.is_some());
+        let repeated: Vec<&PartitionId> = repeated.map(|(id, _)| id).collect();
+        self.options.liveness.forget_silence(&repeated);
         for (id, before) in undo {
             self.state.apply(&match before {
                 Some(entry) => Change::Put(entry),

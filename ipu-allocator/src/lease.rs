@@ -195,8 +195,11 @@ impl Liveness for LeaseLiveness {
         self.judge(entry)
     }
 
-    fn forget_silence(&self) {
-        self.observed.lock().clear();
+    fn forget_silence(&self, partitions: &[&PartitionId]) {
+        let mut observed = self.observed.lock();
+        for id in partitions {
+            observed.remove(*id);
+        }
     }
 }
 
@@ -206,8 +209,8 @@ impl Liveness for Arc<LeaseLiveness> {
         self.judge(entry)
     }
 
-    fn forget_silence(&self) {
-        (**self).forget_silence();
+    fn forget_silence(&self, partitions: &[&PartitionId]) {
+        (**self).forget_silence(partitions);
     }
 }
 

@@ -1,10 +1,12 @@
 //! Listings of the controllers: one task for each, which lists at an interval and on request.
 
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use futures::future::join_all;
 use ipu_core::allocator::{Capacity, InventoryCapacity, Listing, Unbounded};
 use ipu_core::hardware::{Inventory, IpuAddress, Partition, Topology};
@@ -189,7 +191,7 @@ impl Lister {
                 self.hardware = None;
             }
             let listed = {
-                let listing = self.list();
+                let listing = AssertUnwindSafe(self.list()).catch_unwind();
                 tokio::pin!(listing);
                 match tokio::time::timeout(timeout, &mut listing).await {
                     Ok(listed) => listed,
@@ -203,6 +205,10 @@ impl Lister {
                     }
                 }
             };
+            let listed = listed.unwrap_or_else(|_| {
+                tracing::error!(name = %self.name, "the listing panicked");
+                Err(unavailable(&self.name, None))
+            });
             if inbox
                 .send(Message::Listed(self.name.clone(), listed, begun))
                 .await

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use ipu_core::PartitionId;
 use ipu_core::allocator::{Claim, Entry, OwnerLiveness};
 
 /// Reports whether owners are alive. Return [`OwnerLiveness::Dead`] only if the owner has certainly ended and
@@ -37,9 +38,9 @@ pub trait Liveness: Send + Sync {
         Vec::new()
     }
 
-    /// Called when the record could not be written: owners may have tried in vain to show that they are
-    /// alive, so that no silence until now counts. Forward it if you wrap another liveness.
-    fn forget_silence(&self) {}
+    /// Called when changes of these entries could not be written: their owners may have tried in vain to show
+    /// that they are alive, so that no silence until now counts. Forward it if you wrap another liveness.
+    fn forget_silence(&self, _partitions: &[&PartitionId]) {}
 }
 
 /// A plain function suffices where no other system is queried.
@@ -60,7 +61,7 @@ impl Liveness for Arc<dyn Liveness> {
         (**self).claims().await
     }
 
-    fn forget_silence(&self) {
-        (**self).forget_silence();
+    fn forget_silence(&self, partitions: &[&PartitionId]) {
+        (**self).forget_silence(partitions);
     }
 }

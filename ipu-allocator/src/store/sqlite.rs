@@ -230,6 +230,9 @@ impl Shared {
             .map_err(to_store_error)?;
         transaction.commit().map_err(to_store_error)?;
         self.note_revision(next)?;
+        // Without it, the record looks like an old copy after a power failure.
+        let synced = self.lock_file.sync_all();
+        synced.map_err(|error| unavailable("write", &error))?;
         Ok(Record {
             revision: Revision::new(next.to_string()),
             state,

@@ -23,6 +23,8 @@ pub(crate) struct FakeController {
     /// Methods that fail, and those that do not reply.
     errors: Mutex<BTreeMap<&'static str, VipuError>>,
     silent: Mutex<BTreeMap<&'static str, Arc<Notify>>>,
+    /// The method that panics at its next call.
+    pub(crate) panics: Mutex<Option<&'static str>>,
     calls: Mutex<Vec<&'static str>>,
     agents: Mutex<Vec<AgentIpus>>,
     /// Called while the controller answers an IPUoF configuration.
@@ -100,6 +102,8 @@ impl FakeController {
 
     async fn call(&self, method: &'static str) -> Result<(), VipuError> {
         self.calls.lock().unwrap().push(method);
+        let panics = self.panics.lock().unwrap().take_if(|panics| *panics == method);
+        assert_eq!(panics, None, "the client panics");
         let silent = self.silent.lock().unwrap().get(method).cloned();
         if let Some(silent) = silent {
             silent.notified().await;

@@ -147,6 +147,23 @@ async fn a_silent_controller_is_unavailable_until_it_replies() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_controller_whose_client_panics_is_listed_again() {
+    let mut options = options();
+    options.listing_interval = Duration::from_secs(1);
+    let bed = Bed::with(options).await;
+    for method in ["list", "attributes"] {
+        *bed.controller.panics.lock().unwrap() = Some(method);
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        assert_eq!(*bed.controller.panics.lock().unwrap(), None, "{method}");
+        let by_hand = format!("hand-{method}").parse().unwrap();
+        bed.controller.create_by_hand(&by_hand, 8);
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let view = bed.allocator.view().await.unwrap();
+        assert!(view.hardware().find(&by_hand).is_some(), "{method}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_listing_that_was_requested_before_a_removal_does_not_bring_the_partition_back() {
     // The removal comes after the request of the listing or with it, and the listing is late or not.
     for (millis, seconds) in [(0, 0), (0, 2), (10, 0), (10, 2)] {

@@ -48,6 +48,23 @@ async fn an_owner_whose_liveness_panics_or_hangs_keeps_its_partition_and_the_oth
     assert_eq!(left, owners[..2].iter().map(|owner| owner.id.clone()).collect());
 }
 
+#[tokio::test(start_paused = true)]
+async fn owners_whose_liveness_is_not_answered_do_not_keep_others_waiting() {
+    let mut options = options();
+    options.liveness = Arc::new(Unreliable);
+    options.compare_interval = Duration::from_secs(30);
+    let bed = Bed::with(options).await;
+    for number in 0..70 {
+        let holder = if number < 66 { "hangs" } else { "dead" };
+        let owner = request(&format!("job-{number:02}"), 1).with_holder(holder);
+        bed.allocator.ensure(owner, Instant::now()).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    let view = bed.allocator.view().await.unwrap();
+    assert!(view.state().entries().all(|entry| entry.holder == "hangs"));
+    assert_eq!(view.state().entries().count(), 66);
+}
+
 /// The running jobs, whose liveness is answered once the test lets it.
 #[derive(Default)]
 struct Jobs {
@@ -154,22 +171,28 @@ async fn an_outage_of_the_store_ends_no_owner_that_renews_its_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_without_space_for_requests_keeps_no_lease_alive() {
-    let (options, clock) = with_leases();
-    let store = Arc::new(FailingStore::default());
-    let controller = Arc::new(FakeController::default());
-    let pool = ControllerPool::single(name(), Arc::clone(&controller) as Arc<dyn VipuController>);
-    let allocator = Allocator::start(options, Arc::clone(&store) as Arc<dyn Store>, pool);
-    let silent = Lease::of(Duration::from_secs(60), clock()).to_string();
-    allocator
-        .ensure(request("one", 4).with_holder(silent), soon())
-        .await
-        .unwrap();
-    *store.refused.lock().unwrap() = Some(request("two", 4).id);
-    for _ in 0..30 {
-        assert!(allocator.ensure(request("two", 4), soon()).await.is_err());
-        tokio::time::sleep(Duration::from_secs(10)).await;
+    // The request is a new one, or a queued one with an account.
+    for is_queued in [false, true] {
+        let (options, clock) = with_leases();
+        let store = Arc::new(FailingStore::default());
+        let controller = Arc::new(FakeController::default());
+        let pool = ControllerPool::single(name(), Arc::clone(&controller) as Arc<dyn VipuController>);
+        let allocator = Allocator::start(options, Arc::clone(&store) as Arc<dyn Store>, pool);
+        let silent = Lease::of(Duration::from_secs(60), clock()).to_string();
+        let one = request("one", 16).with_holder(silent);
+        allocator.ensure(one.clone(), soon()).await.unwrap();
+        let mut two = request("two", 4);
+        if is_queued {
+            allocator.ensure(two.clone(), Instant::now()).await.unwrap();
+            two.account = Some("physics".parse().unwrap());
+        }
+        *store.refused.lock().unwrap() = Some(two.id.clone());
+        for _ in 0..30 {
+            assert!(allocator.ensure(two.clone(), soon()).await.is_err());
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        }
+        assert!(controller.partitions().is_empty(), "{is_queued}");
     }
-    assert!(controller.partitions().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ipu_allocator::{Liveness, Store, StoreError};
-use ipu_core::ErrorChain;
 use ipu_core::allocator::{Claim, Entry, OwnerLiveness};
+use ipu_core::{ErrorChain, PartitionId};
 use ipu_k8s::controller_list::{ControllersOptions, ControllersText, ControllersWatch};
 use ipu_k8s::kube::Config;
 use ipu_k8s::liveness::KubernetesLiveness;
@@ -202,8 +202,8 @@ impl Liveness for AnyLiveness {
         self.kubernetes.claims().await
     }
 
-    fn forget_silence(&self) {
-        self.others.forget_silence();
+    fn forget_silence(&self, partitions: &[&PartitionId]) {
+        self.others.forget_silence(partitions);
     }
 }
 

@@ -13,7 +13,7 @@ use ipu_allocator::{
 };
 use ipu_core::allocator::{CallTimes, Entry, OwnerLiveness, Policy};
 use ipu_core::placement::PlacementMode;
-use ipu_core::{ControllerName, ErrorChain};
+use ipu_core::{ControllerName, ErrorChain, PartitionId};
 use ipu_serve::{ClientCertificates, Listener, ServeOptions, TlsError, UnidentifiedLimits};
 use ipu_vipu_client::{
     ConnectError, ControllerEndpoint, ControllerListError, ControllerPool, EndpointError, parse_controllers,
@@ -385,8 +385,8 @@ impl Liveness for HolderLiveness {
         self.0.judge(entry)
     }
 
-    fn forget_silence(&self) {
-        self.0.forget_silence();
+    fn forget_silence(&self, partitions: &[&PartitionId]) {
+        self.0.forget_silence(partitions);
     }
 }
 
