@@ -757,7 +757,12 @@ impl Allocator {
     pub fn reason(&self, entry: &Entry) -> Option<Reason> {
         if entry.phase == Phase::Queued {
             let view = self.inner.shared.view();
-            return view.queue().get(&entry.id).map(|status| status.reason.clone());
+            // It may have started since.
+            let now = view.get(&entry.id).filter(|now| now.phase != Phase::Queued);
+            return match now {
+                Some(now) => self.reason(now),
+                None => view.queue().get(&entry.id).map(|status| status.reason.clone()),
+            };
         }
         let reason = reason(&self.inner.pool, entry)?;
         let is_operation = matches!(

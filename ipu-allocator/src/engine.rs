@@ -282,6 +282,10 @@ impl Engine {
                 let is_internal = matches!(event, Event::Answered(_));
                 // A client that has gone may have sent the request elsewhere, and released it since.
                 if answer.is_closed() && !is_internal {
+                    if let Event::Renew { id, .. } = &event {
+                        // It is alive, and did not wait.
+                        self.options.liveness.forget_silence(&[id]);
+                    }
                     return;
                 }
                 match step(&self.state, &self.hardware, &self.policy, now, &event) {

@@ -18,10 +18,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::io::{self, Read as _};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -140,17 +142,7 @@ impl ProcessHolder {
     #[must_use]
     pub fn liveness_as_holder_of(&self, partition: &PartitionId) -> OwnerLiveness {
         match self.liveness() {
-            OwnerLiveness::Dead => {
-                let variables = [PARTITION_MARKER, IpuofEnv::PARTITION];
-                match with_partition(&variables, partition.as_str()) {
-                    Ok(found) if found.is_empty() => OwnerLiveness::Dead,
-                    Ok(_) => OwnerLiveness::Unknown,
-                    Err(error) => {
-                        tracing::warn!(%partition, %error, "its holder has ended, but /proc cannot be read");
-                        OwnerLiveness::Unknown
-                    }
-                }
-            }
+            OwnerLiveness::Dead => Scan::take().liveness_without_holder(partition),
             liveness => liveness,
         }
     }
@@ -165,8 +157,8 @@ impl ProcessHolder {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProcessLiveness;
 
-/// Held during a scan of `/proc`.
-static SCAN: Mutex<()> = Mutex::const_new(());
+/// The last scan for a [`ProcessLiveness`], locked while the next one is under way.
+static LAST_SCAN: Mutex<Option<Arc<Scan>>> = Mutex::const_new(None);
 
 #[async_trait]
 impl Liveness for ProcessLiveness {
@@ -178,18 +170,57 @@ impl Liveness for ProcessLiveness {
         if liveness != OwnerLiveness::Dead {
             return liveness;
         }
-        // One scan at a time, on a thread of its own: it does not end while a process hangs in the kernel.
-        let turn = SCAN.lock().await;
-        let id = entry.id.clone();
-        let (send, judged) = oneshot::channel();
-        let scan = move || {
-            let liveness = holder.liveness_as_holder_of(&id);
-            drop(turn);
-            let _ = send.send(liveness);
+        let ended = Instant::now();
+        let mut last = LAST_SCAN.lock().await;
+        let scan = match last.clone().filter(|scan| scan.begun >= ended) {
+            Some(scan) => Some(scan),
+            None => {
+                // On a thread of its own: it does not end while a process hangs in the kernel.
+                let (send, scanned) = oneshot::channel();
+                let scan = move || {
+                    let scan = Arc::new(Scan::take());
+                    *last = Some(Arc::clone(&scan));
+                    let _ = send.send(scan);
+                };
+                let _ = std::thread::Builder::new().spawn(scan);
+                scanned.await.ok()
+            }
         };
-        match std::thread::Builder::new().spawn(scan) {
-            Ok(_) => judged.await.unwrap_or(OwnerLiveness::Unknown),
-            Err(_) => OwnerLiveness::Unknown,
+        scan.map_or(OwnerLiveness::Unknown, |scan| {
+            scan.liveness_without_holder(&entry.id)
+        })
+    }
+}
+
+/// A look at all processes.
+struct Scan {
+    begun: Instant,
+    /// The values of [`PARTITION_MARKER`] and [`IpuofEnv::PARTITION`]; none if a process could not be read.
+    partitions: Option<BTreeSet<Vec<u8>>>,
+}
+
+impl Scan {
+    fn take() -> Self {
+        let begun = Instant::now();
+        let partitions =
+            processes_with(&[PARTITION_MARKER, IpuofEnv::PARTITION]).and_then(|(found, unread)| {
+                let values = found.into_iter().flat_map(|(_, values)| values).collect();
+                unread.map_or(Ok(values), Err)
+            });
+        let partitions = partitions.map_err(|error| {
+            tracing::warn!(%error, "cannot read all processes: partitions of ended holders are kept");
+        });
+        Self {
+            begun,
+            partitions: partitions.ok(),
+        }
+    }
+
+    /// Returns the liveness of an owner whose holder has ended.
+    fn liveness_without_holder(&self, partition: &PartitionId) -> OwnerLiveness {
+        match &self.partitions {
+            Some(partitions) if !partitions.contains(partition.as_str().as_bytes()) => OwnerLiveness::Dead,
+            _ => OwnerLiveness::Unknown,
         }
     }
 }
@@ -201,69 +232,85 @@ impl Liveness for ProcessLiveness {
 ///
 /// Errors of `/proc`, such as too many open files: it is not known then which processes there are.
 pub fn marked(partition: &str) -> Result<Vec<Process>, ProcError> {
-    with_partition(&[PARTITION_MARKER], partition)
+    let (mut found, unread) = processes_with(&[PARTITION_MARKER])?;
+    found.retain(|(_, values)| values.iter().any(|value| value == partition.as_bytes()));
+    match unread {
+        Some(error) if found.is_empty() => Err(error),
+        _ => Ok(found.into_iter().map(|(process, _)| process).collect()),
+    }
 }
 
-/// Returns the running processes, except this one, with `partition` in one of the variables.
-fn with_partition(variables: &[&str], partition: &str) -> Result<Vec<Process>, ProcError> {
-    let wanted: Vec<String> = variables
-        .iter()
-        .map(|name| format!("{name}={partition}"))
-        .collect();
+/// A process with its values of some variables.
+type ProcessWithValues = (Process, Vec<Vec<u8>>);
+
+/// Returns the running processes, except this one, that have one of the variables, and the error of a process
+/// that could not be read.
+fn processes_with(variables: &[&str]) -> Result<(Vec<ProcessWithValues>, Option<ProcError>), ProcError> {
     let own = std::process::id();
-    let (mut found, mut unknown) = (Vec::new(), None);
+    let (mut found, mut unread) = (Vec::new(), None);
     for process in procfs::process::all_processes()? {
-        let is_marked = process.and_then(|process| {
-            let is_marked = u32::try_from(process.pid) != Ok(own) && has_variable(&process, &wanted)?;
-            Ok(is_marked.then_some(process))
+        let read = process.and_then(|process| {
+            let is_other = u32::try_from(process.pid) != Ok(own);
+            let values = if is_other {
+                values_of(&process, variables)?
+            } else {
+                Vec::new()
+            };
+            Ok((process, values))
         });
-        match is_marked {
-            Ok(process) => found.extend(process),
+        match read {
+            Ok(process) => found.extend((!process.1.is_empty()).then_some(process)),
             // It has ended, or belongs to another user.
             Err(error) if is_gone(&error) || matches!(error, ProcError::PermissionDenied(_)) => {}
-            Err(error) => unknown = Some(error),
+            Err(error) => unread = Some(error),
         }
     }
-    match unknown {
-        Some(error) if found.is_empty() => Err(error),
-        _ => Ok(found),
-    }
+    Ok((found, unread))
 }
 
-/// Returns whether a process has one of the variables `NAME=VALUE`. Waits while it begins a program, by
-/// execve(2), or ends: its variables cannot be read then.
-fn has_variable(process: &Process, wanted: &[String]) -> Result<bool, ProcError> {
+/// Returns the values of the variables of a process. Waits while it begins a program, by execve(2), or ends:
+/// its variables cannot be read then.
+fn values_of(process: &Process, variables: &[&str]) -> Result<Vec<Vec<u8>>, ProcError> {
     /// Flag of a thread of the kernel, which has no program.
     const PF_KTHREAD: u32 = 0x0020_0000;
-    let is_wanted = |variable: &[u8]| wanted.iter().any(|wanted| variable == wanted.as_bytes());
+    let value = |text: &[u8]| {
+        let value = variables
+            .iter()
+            .find_map(|name| text.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
+        value.map(<[u8]>::to_vec)
+    };
     let (begun, mut first) = (Instant::now(), None);
     loop {
         let stat = process.stat()?;
         if has_ended(&stat) || stat.flags & PF_KTHREAD != 0 {
-            return Ok(false);
+            return Ok(Vec::new());
         }
-        let mut last = None;
+        let (mut seen, mut ended) = (None, 0);
         // All threads have the same variables, and the first may have ended.
         for task in process.tasks()? {
             match task.and_then(|task| Variables::read(process, task.tid)) {
-                Ok(found) => {
-                    last = Some(found);
+                Ok(Some(variables)) => {
+                    seen = Some(variables);
                     break;
                 }
+                Ok(None) => ended += 1,
                 Err(error) if is_gone(&error) => {}
                 Err(error) => return Err(error),
             }
         }
         let is_late = begun.elapsed() > Duration::from_secs(1);
-        match last {
-            // A part of the variables may be unreadable for good.
-            Some(found) if found.are_whole || (is_late && first == Some(found.program)) => {
-                return Ok(found.text.split(|byte| *byte == 0).any(is_wanted));
+        match seen {
+            // A part of the variables may be unreadable for good. Without code, the process ends: devices may
+            // still be open.
+            Some(seen)
+                if seen.are_whole || (is_late && first == Some(seen.program) && seen.program[0] != 0) =>
+            {
+                return Ok(seen.text.split(|byte| *byte == 0).filter_map(value).collect());
             }
-            Some(_) if is_late => return Err(ProcError::Incomplete(None)),
-            // Its threads are ending, and have no memory any more.
-            None if is_late => return Ok(false),
-            found => first = first.or(found.map(|found| found.program)),
+            // A tracer has not reaped its threads.
+            None if is_late && ended > 0 && ended == stat.num_threads => return Ok(Vec::new()),
+            _ if is_late => return Err(ProcError::Incomplete(None)),
+            seen => first = first.or(seen.map(|seen| seen.program)),
         }
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -273,34 +320,40 @@ fn has_variable(process: &Process, wanted: &[String]) -> Result<bool, ProcError>
 struct Variables {
     text: Vec<u8>,
     are_whole: bool,
-    /// What tells the program from another one.
+    /// Start of the code, of the stack and of the variables, and their end: they tell programs apart.
     program: [u64; 4],
 }
 
 impl Variables {
-    fn read(process: &Process, tid: i32) -> Result<Self, ProcError> {
-        /// Flag of a thread that is ending.
-        const PF_EXITING: u32 = 0x0000_0004;
+    /// Returns none if the thread has ended.
+    fn read(process: &Process, tid: i32) -> Result<Option<Self>, ProcError> {
+        /// Bytes that a program can have as arguments and variables: three quarters of the largest stack for
+        /// them, see execve(2).
+        const MAX_LEN: u64 = 6 << 20;
         let stat = || process.read::<_, Stat>(format!("task/{tid}/stat"));
-        let range = |stat: &Stat| (stat.env_start.unwrap_or(0), stat.env_end.unwrap_or(0));
-        let len = |(start, end): (u64, u64)| usize::try_from(end.saturating_sub(start)).unwrap_or(usize::MAX);
-        let mut text = vec![0; len(range(&stat()?)).saturating_add(1)];
+        let program = |stat: &Stat| {
+            let (start, end) = (stat.env_start.unwrap_or(0), stat.env_end.unwrap_or(0));
+            [stat.startcode, stat.startstack, start, end]
+        };
+        let before = stat()?;
+        if is_ended(&before) {
+            return Ok(None);
+        }
+        let before = program(&before);
+        let len = before[3].saturating_sub(before[2]);
+        let mut text = vec![0; usize::try_from(len.min(MAX_LEN)).unwrap_or(0) + 1];
         let mut file = process.open_relative(format!("task/{tid}/environ"))?;
         // One call: a program that begins between two calls removes the variables of the one before.
         let count = file.read(&mut text)?;
         text.truncate(count);
-        let after = stat()?;
-        if after.flags & PF_EXITING != 0 {
-            return Err(ProcError::NotFound(None));
-        }
-        let (start, end) = range(&after);
-        Ok(Self {
+        let program = program(&stat()?);
+        Ok(Some(Self {
             // While a program begins, the range is empty until all variables are there, and the start of the
             // code is zero until later.
-            are_whole: count == len((start, end)) && (count > 0 || after.startcode != 0),
+            are_whole: program == before && u64::try_from(count) == Ok(len) && (count > 0 || program[0] != 0),
             text,
-            program: [after.startcode, after.startstack, start, end],
-        })
+            program,
+        }))
     }
 }
 
@@ -317,7 +370,12 @@ fn is_gone(error: &ProcError) -> bool {
 #[must_use]
 pub const fn has_ended(stat: &Stat) -> bool {
     // Without a thread, the process was reaped during the look, or another thread of it begins a program.
-    matches!(stat.state, 'Z' | 'X') && stat.num_threads == 1
+    is_ended(stat) && stat.num_threads == 1
+}
+
+/// Returns whether a thread has ended.
+const fn is_ended(stat: &Stat) -> bool {
+    matches!(stat.state, 'Z' | 'X')
 }
 
 /// Returns whether the innermost pid namespace of the process is that of this process. A [`ProcessHolder`] of
@@ -397,6 +455,10 @@ mod tests {
 
     use super::*;
 
+    fn is_marked(process: &Process) -> bool {
+        values_of(process, &[PARTITION_MARKER]).is_ok_and(|values| values == [b"a"])
+    }
+
     #[test]
     fn the_text_form_is_parsed_again() {
         let own = ProcessHolder::own().unwrap();
@@ -460,11 +522,10 @@ ctypes.CDLL(None).pthread_exit(None)";
         while process.stat().unwrap().state != 'Z' {
             std::thread::yield_now();
         }
-        let wanted = [format!("{PARTITION_MARKER}=a")];
-        let looks = (0..300).map(|_| (holder.liveness(), has_variable(&process, &wanted).ok()));
+        let looks = (0..300).map(|_| (holder.liveness(), is_marked(&process)));
         let other = looks
             .into_iter()
-            .find(|look| *look != (OwnerLiveness::Live, Some(true)));
+            .find(|look| *look != (OwnerLiveness::Live, true));
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(other, None);
@@ -483,11 +544,10 @@ ctypes.CDLL(None).pthread_exit(None)";
         let mut child = shell.spawn().unwrap();
         let holder = ProcessHolder::of(child.id()).unwrap();
         let process = Process::new(child.id().cast_signed()).unwrap();
-        let wanted = [format!("{PARTITION_MARKER}=a")];
-        let looks = (0..3_000).map(|_| (holder.liveness(), has_variable(&process, &wanted).ok()));
+        let looks = (0..3_000).map(|_| (holder.liveness(), is_marked(&process)));
         let other = looks
             .into_iter()
-            .find(|look| *look != (OwnerLiveness::Live, Some(true)));
+            .find(|look| *look != (OwnerLiveness::Live, true));
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(other, None);
@@ -524,10 +584,10 @@ ctypes.CDLL(None).pthread_exit(None)";
                 .spawn()
                 .unwrap();
             let process = Process::new(child.id().try_into().unwrap()).unwrap();
-            let found = has_variable(&process, &[format!("{PARTITION_MARKER}=a")]);
+            let found = is_marked(&process);
             child.kill().unwrap();
             child.wait().unwrap();
-            assert!(found.unwrap());
+            assert!(found);
         }
     }
 

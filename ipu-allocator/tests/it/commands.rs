@@ -120,7 +120,7 @@ pub(crate) struct FailingStore {
     pub(crate) refused: Mutex<Option<PartitionId>>,
     leads_until: Mutex<Option<BootTime>>,
     /// Duration of a commit.
-    delay: Mutex<Duration>,
+    pub(crate) delay: Mutex<Duration>,
 }
 
 #[async_trait]

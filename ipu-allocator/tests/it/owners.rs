@@ -196,6 +196,32 @@ async fn a_store_without_space_for_requests_keeps_no_lease_alive() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_renewal_whose_client_does_not_wait_for_a_slow_store_counts() {
+    let (options, clock) = with_leases();
+    let store = Arc::new(FailingStore::default());
+    let controller = Arc::new(FakeController::default());
+    let pool = ControllerPool::single(name(), Arc::clone(&controller) as Arc<dyn VipuController>);
+    let allocator = Allocator::start(options, Arc::clone(&store) as Arc<dyn Store>, pool);
+    let length = Duration::from_secs(60);
+    let owner = request("one", 4).with_holder(Lease::of(length, clock()).to_string());
+    allocator.ensure(owner.clone(), soon()).await.unwrap();
+    *store.delay.lock().unwrap() = Duration::from_secs(5);
+    for number in 0..20 {
+        let other = request(&format!("other-{number}"), 1);
+        let slow = allocator.ensure(other.clone(), Instant::now());
+        let renew = async {
+            tokio::task::yield_now().await;
+            let renewed = allocator.renew(&owner.id, &owner.owner, length);
+            tokio::time::timeout(Duration::from_secs(1), renewed).await
+        };
+        let (_, renewed) = tokio::join!(slow, renew);
+        assert!(renewed.is_err(), "{number}: {renewed:?}");
+        allocator.release(Release::of(&other), soon()).await.unwrap();
+        assert!(controller.partitions().contains_key(&owner.id), "{number}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_later_request_with_an_equal_lease_has_its_own_time() {
     let (options, clock) = with_leases();
     let bed = Bed::with(options).await;

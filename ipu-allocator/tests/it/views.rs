@@ -43,6 +43,9 @@ async fn a_view_answers_for_the_published_state() {
     let plan = view.dry_run(std::slice::from_ref(&two.spec), std::slice::from_ref(&one.id));
     assert_eq!(plan.len(), 1);
     assert!(format!("{view:?}").starts_with("View { generation: "));
+    bed.allocator.release(Release::of(&one), soon()).await.unwrap();
+    assert_eq!(bed.ensure(&two).await.phase, Phase::Active);
+    assert_eq!(bed.allocator.reason(&queued), None, "it has started since");
 }
 
 #[tokio::test(start_paused = true)]

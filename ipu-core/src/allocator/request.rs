@@ -107,7 +107,7 @@ pub struct Request {
 
 impl Request {
     /// The [`holder`](Self::holder) of a partition that outlives the process that requested it. A repeated
-    /// request does not replace it, because its process may end at any time; one for a newer attempt does.
+    /// request does not replace it, because its process may end at any time. A newer attempt ends it.
     pub const UNOBSERVED: &'static str = "unobserved";
 
     /// Creates a request for the partition of instance `instance` of `owner`, under the id derived from the

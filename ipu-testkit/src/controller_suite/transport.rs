@@ -127,8 +127,8 @@ async fn a_late_reply_is_an_ambiguous_timeout(harness: Harness) -> CaseOutcome {
     check_timeout(harness, CallFault::Delayed(Duration::from_secs(3600))).await
 }
 
-/// "It sends nothing after `send_deadline()`" (guide, transport): what the allocator has settled by then stays
-/// settled. The deadline passes before the transport gets the call.
+/// "It sends nothing after `send_deadline()`" (guide, transport): what the allocator has settled by then
+/// stays settled. The deadline passes before the transport gets the call.
 async fn a_call_after_its_deadline_is_not_sent(harness: Harness) -> CaseOutcome {
     let fixture = harness.start(Setup::quick(Topology::pod16())).await;
     if fixture.implementation.deadline().is_none() {

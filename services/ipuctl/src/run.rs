@@ -3,7 +3,7 @@
 mod engine;
 mod environment;
 mod host_job;
-pub(crate) mod partitions;
+mod partitions;
 mod processes;
 mod progress_display;
 mod remote_exec;

@@ -13,6 +13,10 @@ use crate::state_dir::{StateDir, write_file};
 /// Owner kind of partitions of `ipuctl run`.
 pub(crate) const OWNER_KIND: &str = "HostRun";
 
+/// Lease at a proxy of another host, in seconds: a run that is killed keeps its partitions that long, and one
+/// that is cut off from the proxy loses them after it.
+pub(crate) const LEASE_SECONDS: u32 = 300;
+
 /// Maximum number of records of finished runs.
 const MAX_FINISHED: usize = 50;
 

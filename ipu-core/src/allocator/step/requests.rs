@@ -162,8 +162,8 @@ fn repeated_request(recorded: &Entry, hardware: &Hardware, now: Timestamp, reque
     // A request without a holder keeps the recorded one: it does not revoke the evidence that the owner is
     // alive. A process that repeats the request must not end, with itself, a partition that outlives its
     // processes.
-    let is_kept = recorded.holder == Request::UNOBSERVED && recorded.phase.holds() && !is_newer;
-    if !request.holder.is_empty() && !is_kept {
+    let is_kept = recorded.holder == Request::UNOBSERVED && recorded.phase.holds();
+    if !request.holder.is_empty() && (!is_kept || request.attempt > recorded.attempt) {
         entry.holder.clone_from(&request.holder);
     }
     entry
@@ -247,6 +247,9 @@ pub(super) fn reset(
             entry = entry.started(Phase::Resetting, &controller, now);
         }
         _ => return Err(moved(recorded, "reset")),
+    }
+    if recorded.holder == Request::UNOBSERVED && attempt > recorded.attempt {
+        entry.holder.clear();
     }
     entry.attempt = attempt;
     Ok(Step::put(Some(recorded), entry))

@@ -127,6 +127,20 @@ proptest! {
             prop_assert!(may_change || holder == Request::UNOBSERVED, "{}", &phase);
             prop_assert!(!is_new || holder == "2", "{}", &phase);
         }
+        // A reset for a newer attempt ends it, too.
+        let mut recorded = entry(&request, &Phase::Active);
+        recorded.holder = Request::UNOBSERVED.into();
+        let mut state = State::new([recorded], []);
+        let (id, owner) = (request.id.clone(), request.owner.clone());
+        let reset = Event::Reset { id, owner, attempt, not_after: None };
+        let mut again = request.clone().with_holder("2");
+        again.attempt = attempt;
+        for event in [reset, Event::Ensure(again)] {
+            let step = run(&state, &hardware(&request, &spec), &event).unwrap();
+            step.changes.iter().for_each(|change| state.apply(change));
+        }
+        let holder = &state.get(&request.id).unwrap().holder;
+        prop_assert_eq!(holder == "2", attempt > 0);
     }
 
     #[test]

@@ -17,8 +17,7 @@ use crate::display;
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
 use crate::process::end_marked;
-use crate::run::partitions::LEASE_SECONDS;
-use crate::run_record::RunRecord;
+use crate::run_record::{LEASE_SECONDS, RunRecord};
 use crate::state_dir::StateDir;
 use crate::table;
 
@@ -169,9 +168,9 @@ fn dead_runs(connection: &Connection, partitions: &BTreeMap<PartitionId, Partiti
         .flatten();
     // Its first request may not have arrived yet.
     let has_begun_lately = |run: &DeadRun| {
-        let record = run.record.as_ref();
-        let lease = Duration::from_secs(LEASE_SECONDS.into());
-        record.is_none_or(|record| ipu_proxy_client::now().since(record.started) < lease)
+        let changed = std::fs::metadata(&run.directory).and_then(|directory| directory.modified());
+        let age = changed.map(|changed| changed.elapsed().unwrap_or_default());
+        age.is_ok_and(|age| age < Duration::from_secs(LEASE_SECONDS.into()))
     };
     let is_dead = |run: &DeadRun| {
         let may_have_leases =

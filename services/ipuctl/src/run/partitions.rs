@@ -17,16 +17,13 @@ use crate::connection::{Connection, simulated_mark};
 use crate::display;
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
-use crate::run_record::OWNER_KIND;
+use crate::run_record::{LEASE_SECONDS, OWNER_KIND};
 
 /// Interval between two checks of an active partition, which can fail while its workers do not notice. Each
 /// check renews the lease at a proxy of another host.
 pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Interval between two sweeps of a queued run for killed runs ahead of it.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(2);
-/// Lease at a proxy of another host, in seconds: a run that is killed keeps its partitions that long, and one
-/// that is cut off from the proxy loses them after it.
-pub(crate) const LEASE_SECONDS: u32 = 300;
 /// Time after which a run reports what its controller does, or that it does not answer.
 const SLOW_OPERATION: Duration = Duration::from_secs(2);
 
