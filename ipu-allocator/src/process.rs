@@ -449,7 +449,7 @@ impl FromStr for ProcessHolder {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
+    use std::process::{Child, Command};
 
     use procfs::FromRead as _;
 
@@ -505,6 +505,18 @@ mod tests {
         );
     }
 
+    /// Kills the process after some looks at it. Returns the first that did not show it as live and marked.
+    fn other_look(mut child: Child, looks: usize) -> Option<(OwnerLiveness, bool)> {
+        let holder = ProcessHolder::of(child.id()).unwrap();
+        let process = Process::new(child.id().cast_signed()).unwrap();
+        let mut looks = (0..looks).map(|_| (holder.liveness(), is_marked(&process)));
+        let other = looks.find(|look| *look != (OwnerLiveness::Live, true));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(holder.liveness(), OwnerLiveness::Dead);
+        other
+    }
+
     #[test]
     fn a_process_whose_first_thread_has_ended_is_live_and_marked_while_others_come_and_go() {
         let threads = "import ctypes, threading, time
@@ -513,23 +525,15 @@ run()
 ctypes.CDLL(None).pthread_exit(None)";
         let mut python = Command::new("python3");
         python.args(["-c", threads]).env(PARTITION_MARKER, "a");
-        let Ok(mut child) = python.spawn() else {
+        let Ok(child) = python.spawn() else {
             assert!(std::env::var_os("CI").is_none(), "python3 is not installed");
             return;
         };
-        let holder = ProcessHolder::of(child.id()).unwrap();
         let process = Process::new(child.id().cast_signed()).unwrap();
         while process.stat().unwrap().state != 'Z' {
             std::thread::yield_now();
         }
-        let looks = (0..300).map(|_| (holder.liveness(), is_marked(&process)));
-        let other = looks
-            .into_iter()
-            .find(|look| *look != (OwnerLiveness::Live, true));
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert_eq!(other, None);
-        assert_eq!(holder.liveness(), OwnerLiveness::Dead);
+        assert_eq!(other_look(child, 300), None);
     }
 
     #[test]
@@ -541,16 +545,7 @@ ctypes.CDLL(None).pthread_exit(None)";
         // So many that the kernel needs some time for them.
         let variables = (0..400).map(|number| (format!("VARIABLE_{number}"), "x".repeat(60)));
         shell.arg(&script).envs(variables).env(PARTITION_MARKER, "a");
-        let mut child = shell.spawn().unwrap();
-        let holder = ProcessHolder::of(child.id()).unwrap();
-        let process = Process::new(child.id().cast_signed()).unwrap();
-        let looks = (0..3_000).map(|_| (holder.liveness(), is_marked(&process)));
-        let other = looks
-            .into_iter()
-            .find(|look| *look != (OwnerLiveness::Live, true));
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert_eq!(other, None);
+        assert_eq!(other_look(shell.spawn().unwrap(), 3_000), None);
     }
 
     #[test]

@@ -16,7 +16,7 @@
 #[cfg(target_arch = "wasm32")]
 mod ffi;
 #[cfg(test)]
-mod schema;
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
