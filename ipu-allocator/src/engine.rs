@@ -282,8 +282,19 @@ impl Engine {
                 let is_internal = matches!(event, Event::Answered(_));
                 // A client that has gone may have sent the request elsewhere, and released it since.
                 if answer.is_closed() && !is_internal {
-                    if let Event::Renew { id, .. } = &event {
-                        // It is alive, and did not wait.
+                    let owner = match &event {
+                        Event::Renew { id, owner, .. } => Some((id, owner)),
+                        Event::Ensure(request) => Some((&request.id, &request.owner)),
+                        _ => None,
+                    };
+                    let is_recorded = |id, owner| {
+                        let entry: Option<&Arc<Entry>> = self.state.get(id);
+                        entry.is_some_and(|entry| entry.owner.as_ref() == Some(owner))
+                    };
+                    // It is alive, and did not wait.
+                    if let Some((id, owner)) = owner
+                        && is_recorded(id, owner)
+                    {
                         self.options.liveness.forget_silence(&[id]);
                     }
                     return;

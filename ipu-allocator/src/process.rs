@@ -202,11 +202,10 @@ struct Scan {
 impl Scan {
     fn take() -> Self {
         let begun = Instant::now();
-        let partitions =
-            processes_with(&[PARTITION_MARKER, IpuofEnv::PARTITION]).and_then(|(found, unread)| {
-                let values = found.into_iter().flat_map(|(_, values)| values).collect();
-                unread.map_or(Ok(values), Err)
-            });
+        let mut values = BTreeSet::new();
+        let variables = [PARTITION_MARKER, IpuofEnv::PARTITION];
+        let unread = each_process(&variables, |_, found| values.extend(found));
+        let partitions = unread.and_then(|unread| unread.map_or(Ok(values), Err));
         let partitions = partitions.map_err(|error| {
             tracing::warn!(%error, "cannot read all processes: partitions of ended holders are kept");
         });
@@ -232,40 +231,46 @@ impl Scan {
 ///
 /// Errors of `/proc`, such as too many open files: it is not known then which processes there are.
 pub fn marked(partition: &str) -> Result<Vec<Process>, ProcError> {
-    let (mut found, unread) = processes_with(&[PARTITION_MARKER])?;
-    found.retain(|(_, values)| values.iter().any(|value| value == partition.as_bytes()));
+    let mut found = Vec::new();
+    let unread = each_process(&[PARTITION_MARKER], |process, values| {
+        if values.iter().any(|value| value == partition.as_bytes()) {
+            found.push(process);
+        }
+    })?;
     match unread {
         Some(error) if found.is_empty() => Err(error),
-        _ => Ok(found.into_iter().map(|(process, _)| process).collect()),
+        _ => Ok(found),
     }
 }
 
-/// A process with its values of some variables.
-type ProcessWithValues = (Process, Vec<Vec<u8>>);
-
-/// Returns the running processes, except this one, that have one of the variables, and the error of a process
-/// that could not be read.
-fn processes_with(variables: &[&str]) -> Result<(Vec<ProcessWithValues>, Option<ProcError>), ProcError> {
-    let own = std::process::id();
-    let (mut found, mut unread) = (Vec::new(), None);
-    for process in procfs::process::all_processes()? {
-        let read = process.and_then(|process| {
-            let is_other = u32::try_from(process.pid) != Ok(own);
-            let values = if is_other {
-                values_of(&process, variables)?
-            } else {
-                Vec::new()
-            };
-            Ok((process, values))
-        });
-        match read {
-            Ok(process) => found.extend((!process.1.is_empty()).then_some(process)),
-            // It has ended, or belongs to another user.
-            Err(error) if is_gone(&error) || matches!(error, ProcError::PermissionDenied(_)) => {}
-            Err(error) => unread = Some(error),
+/// Passes each running process, except this one, to `visit` with its values of the variables. Returns the
+/// error of a process that could not be read.
+fn each_process(
+    variables: &[&str],
+    mut visit: impl FnMut(Process, Vec<Vec<u8>>),
+) -> Result<Option<ProcError>, ProcError> {
+    let mut seen = BTreeSet::from([std::process::id().cast_signed()]);
+    let mut unread = None;
+    // A process that ended before it was read may have started another one after the list was made.
+    for _ in 0..2 {
+        for process in procfs::process::all_processes()? {
+            let read = process.and_then(|process| {
+                let is_new = seen.insert(process.pid);
+                let values = if is_new {
+                    values_of(&process, variables)?
+                } else {
+                    Vec::new()
+                };
+                Ok((process, values))
+            });
+            match read {
+                Ok((process, values)) => visit(process, values),
+                Err(error) if is_gone(&error) || is_of_another_user(&error) => {}
+                Err(error) => unread = Some(error),
+            }
         }
     }
-    Ok((found, unread))
+    Ok(unread)
 }
 
 /// Returns the values of the variables of a process. Waits while it begins a program, by execve(2), or ends:
@@ -298,30 +303,54 @@ fn values_of(process: &Process, variables: &[&str]) -> Result<Vec<Vec<u8>>, Proc
                 Err(error) => return Err(error),
             }
         }
+        let all_ended = ended > 0 && ended == stat.num_threads;
         let is_late = begun.elapsed() > Duration::from_secs(1);
-        match seen {
-            // A part of the variables may be unreadable for good. Without code, the process ends: devices may
-            // still be open.
-            Some(seen)
-                if seen.are_whole || (is_late && first == Some(seen.program) && seen.program[0] != 0) =>
-            {
-                return Ok(seen.text.split(|byte| *byte == 0).filter_map(value).collect());
+        match conclusion(seen.as_ref(), first, all_ended, is_late) {
+            Conclusion::Read => {
+                let text = seen.map(|seen| seen.text).unwrap_or_default();
+                return Ok(text.split(|byte| *byte == 0).filter_map(value).collect());
             }
-            // A tracer has not reaped its threads.
-            None if is_late && ended > 0 && ended == stat.num_threads => return Ok(Vec::new()),
-            _ if is_late => return Err(ProcError::Incomplete(None)),
-            seen => first = first.or(seen.map(|seen| seen.program)),
+            Conclusion::Unreadable => return Err(ProcError::Incomplete(None)),
+            Conclusion::LookAgain => first = first.or(seen.map(|seen| seen.program)),
         }
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
+/// The result of a look at the variables of a process.
+#[derive(Debug, PartialEq, Eq)]
+enum Conclusion {
+    Read,
+    LookAgain,
+    Unreadable,
+}
+
+/// `first` is the program at the first look, and `all_ended` shows that a tracer has not reaped its threads.
+fn conclusion(
+    seen: Option<&Variables>,
+    first: Option<Program>,
+    all_ended: bool,
+    is_late: bool,
+) -> Conclusion {
+    match seen {
+        Some(seen) if seen.are_whole => Conclusion::Read,
+        _ if !is_late => Conclusion::LookAgain,
+        // A part of the variables may be unreadable for good. Without code, the process ends: devices may
+        // still be open.
+        Some(seen) if first == Some(seen.program) && seen.program[0] != 0 => Conclusion::Read,
+        None if all_ended => Conclusion::Read,
+        _ => Conclusion::Unreadable,
+    }
+}
+
+/// Start of the code, of the stack and of the variables, and their end: they tell programs apart.
+type Program = [u64; 4];
+
 /// The variables of a process as one of its threads shows them.
 struct Variables {
     text: Vec<u8>,
     are_whole: bool,
-    /// Start of the code, of the stack and of the variables, and their end: they tell programs apart.
-    program: [u64; 4],
+    program: Program,
 }
 
 impl Variables {
@@ -364,6 +393,10 @@ fn is_gone(error: &ProcError) -> bool {
         ProcError::Io(error, _) => error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()),
         _ => false,
     }
+}
+
+const fn is_of_another_user(error: &ProcError) -> bool {
+    matches!(error, ProcError::PermissionDenied(_))
 }
 
 /// Returns whether all threads of a process have ended, even if its parent has not reaped it.
@@ -451,6 +484,9 @@ impl FromStr for ProcessHolder {
 mod tests {
     use std::process::{Child, Command};
 
+    use ipu_core::allocator::{Event, Hardware, Policy, Request, State, step};
+    use ipu_core::hardware::PartitionSpec;
+    use ipu_core::{IpuCount, JobKey, Owner, Timestamp};
     use procfs::FromRead as _;
 
     use super::*;
@@ -546,6 +582,85 @@ ctypes.CDLL(None).pthread_exit(None)";
         let variables = (0..400).map(|number| (format!("VARIABLE_{number}"), "x".repeat(60)));
         shell.arg(&script).envs(variables).env(PARTITION_MARKER, "a");
         assert_eq!(other_look(shell.spawn().unwrap(), 3_000), None);
+    }
+
+    #[test]
+    fn only_processes_that_have_ended_or_are_of_another_user_may_be_unreadable() {
+        let io = |error: rustix::io::Errno| ProcError::Io(error.into(), None);
+        for (error, gone, foreign) in [
+            (ProcError::NotFound(None), true, false),
+            (io(rustix::io::Errno::SRCH), true, false),
+            (ProcError::PermissionDenied(None), false, true),
+            (io(rustix::io::Errno::MFILE), false, false),
+            (ProcError::Incomplete(None), false, false),
+        ] {
+            assert_eq!(
+                (is_gone(&error), is_of_another_user(&error)),
+                (gone, foreign),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn variables_that_stay_unreadable_are_none_only_if_the_process_runs_or_its_threads_have_ended() {
+        let (old, new, none) = ([1, 2, 3, 4], [2, 2, 3, 4], [0; 4]);
+        let seen = |are_whole, program| {
+            Some(Variables {
+                text: Vec::new(),
+                are_whole,
+                program,
+            })
+        };
+        let after = |seen: &Option<Variables>, first, ended, is_late| {
+            conclusion(seen.as_ref(), first, ended, is_late)
+        };
+        for is_late in [false, true] {
+            assert_eq!(after(&seen(true, old), None, false, is_late), Conclusion::Read);
+        }
+        for (seen, first, ended, late) in [
+            (seen(false, old), Some(old), false, Conclusion::Read),
+            (seen(false, old), Some(new), false, Conclusion::Unreadable),
+            (seen(false, old), None, false, Conclusion::Unreadable),
+            (seen(false, none), Some(none), false, Conclusion::Unreadable),
+            (None, Some(old), true, Conclusion::Read),
+            (None, Some(old), false, Conclusion::Unreadable),
+        ] {
+            assert_eq!(after(&seen, first, ended, false), Conclusion::LookAgain);
+            assert_eq!(after(&seen, first, ended, true), late);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_owner_is_judged_by_a_scan_of_its_own_time() {
+        let id = PartitionId::new(format!("own-time-{}", std::process::id())).unwrap();
+        let owner = Owner::new("Test", JobKey::new("default", "job", "1").unwrap());
+        let request = Request::with_id(id.clone(), owner, PartitionSpec::of_size(IpuCount::ONE));
+        let dead = ProcessHolder {
+            boot: "another".into(),
+            ..ProcessHolder::own().unwrap()
+        };
+        let request = request.with_holder(dead.to_string());
+        let mut state = State::default();
+        let hardware = Hardware::new(Vec::new());
+        let (event, now) = (Event::Ensure(request), Timestamp::from_millis(0));
+        for change in step(&state, &hardware, &Policy::default(), now, &event)
+            .unwrap()
+            .changes
+        {
+            state.apply(&change);
+        }
+        let entry = state.get(&id).unwrap();
+        let mut left = Command::new("sleep");
+        let mut left = left
+            .arg("600")
+            .env(PARTITION_MARKER, id.as_str())
+            .spawn()
+            .unwrap();
+        assert_eq!(ProcessLiveness.liveness_of(entry).await, OwnerLiveness::Unknown);
+        left.kill().unwrap();
+        left.wait().unwrap();
+        assert_eq!(ProcessLiveness.liveness_of(entry).await, OwnerLiveness::Dead);
     }
 
     #[test]
