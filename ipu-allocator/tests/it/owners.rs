@@ -27,7 +27,10 @@ impl Liveness for Unreliable {
         match entry.holder.as_str() {
             "hangs" => std::future::pending().await,
             "panics" => panic!("no answer"),
-            _ => OwnerLiveness::Dead,
+            _ => {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                OwnerLiveness::Dead
+            }
         }
     }
 }
