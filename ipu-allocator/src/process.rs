@@ -265,8 +265,7 @@ fn each_process(
             });
             match read {
                 Ok((process, values)) => visit(process, values),
-                Err(error) if is_gone(&error) || is_of_another_user(&error) => {}
-                Err(error) => unread = Some(error),
+                Err(error) => unread = unread_error(error).or(unread),
             }
         }
     }
@@ -395,8 +394,13 @@ fn is_gone(error: &ProcError) -> bool {
     }
 }
 
-const fn is_of_another_user(error: &ProcError) -> bool {
-    matches!(error, ProcError::PermissionDenied(_))
+/// Returns the error unless the process has ended or is of another user.
+fn unread_error(error: ProcError) -> Option<ProcError> {
+    match error {
+        ProcError::PermissionDenied(_) => None,
+        error if is_gone(&error) => None,
+        error => Some(error),
+    }
 }
 
 /// Returns whether all threads of a process have ended, even if its parent has not reaped it.
@@ -587,18 +591,14 @@ ctypes.CDLL(None).pthread_exit(None)";
     #[test]
     fn only_processes_that_have_ended_or_are_of_another_user_may_be_unreadable() {
         let io = |error: rustix::io::Errno| ProcError::Io(error.into(), None);
-        for (error, gone, foreign) in [
-            (ProcError::NotFound(None), true, false),
-            (io(rustix::io::Errno::SRCH), true, false),
-            (ProcError::PermissionDenied(None), false, true),
-            (io(rustix::io::Errno::MFILE), false, false),
-            (ProcError::Incomplete(None), false, false),
+        for (error, may_be) in [
+            (ProcError::NotFound(None), true),
+            (io(rustix::io::Errno::SRCH), true),
+            (ProcError::PermissionDenied(None), true),
+            (io(rustix::io::Errno::MFILE), false),
+            (ProcError::Incomplete(None), false),
         ] {
-            assert_eq!(
-                (is_gone(&error), is_of_another_user(&error)),
-                (gone, foreign),
-                "{error}"
-            );
+            assert_eq!(unread_error(error).is_none(), may_be);
         }
     }
 

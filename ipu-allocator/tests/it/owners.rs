@@ -131,7 +131,8 @@ fn with_leases() -> (Options, Clock) {
     let mut options = options();
     options.compare_interval = Duration::from_secs(10);
     options.clock = Arc::clone(&clock);
-    options.liveness = Arc::new(LeaseLiveness::new(Arc::clone(&clock)));
+    let leases: Arc<dyn Liveness> = Arc::new(Arc::new(LeaseLiveness::new(Arc::clone(&clock))));
+    options.liveness = Arc::new(leases);
     (options, clock)
 }
 
