@@ -1,5 +1,6 @@
 //! A headless Chromium, and the checks of a page in it.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -32,18 +33,11 @@ impl Browser {
     /// Starts a browser; none if it is not installed, except in CI.
     pub(super) async fn start(test: &str) -> Option<Self> {
         let turn = BROWSER.lock().await;
-        let mut driver = Command::new("chromedriver");
-        driver
-            .args(["--port=0", "--log-level=SEVERE"])
-            .stdout(Stdio::piped());
-        let driver = driver.kill_on_drop(true).spawn();
         let missing = "chromedriver, and chromium, of the packages chromium-driver and chromium";
-        let mut driver = found_or_skipped(test, driver.ok(), missing)?;
-        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
-        let port = loop {
-            let line = lines.next_line().await.unwrap().unwrap();
-            if let Some((_, port)) = line.split_once("successfully on port ") {
-                break port.trim_end_matches('.').to_owned();
+        let (driver, port) = loop {
+            let mut driver = found_or_skipped(test, driver().ok(), missing)?;
+            if let Some(port) = port(&mut driver).await {
+                break (driver, port);
             }
         };
         let profile = tempfile::tempdir().unwrap();
@@ -182,6 +176,29 @@ pub(super) fn axe(test: &str) -> Option<String> {
     let script = target.map(|target| target.join("tools/axe/node_modules/axe-core/axe.min.js"));
     let script = script.and_then(|script| std::fs::read_to_string(script).ok());
     found_or_skipped(test, script, "axe-core, which `.ci/run tools` installs with npm")
+}
+
+/// Starts a driver at a port that is free for IPv6.
+fn driver() -> io::Result<Child> {
+    let mut driver = Command::new("chromedriver");
+    driver
+        .args(["--port=0", "--log-level=SEVERE"])
+        .stdout(Stdio::piped());
+    driver.kill_on_drop(true).spawn()
+}
+
+/// Port of a driver; none if it ends because another program has that port for IPv4.
+async fn port(driver: &mut Child) -> Option<String> {
+    let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
+    let mut printed = String::new();
+    while let Some(line) = lines.next_line().await.unwrap() {
+        if let Some((_, port)) = line.split_once("successfully on port ") {
+            return Some(port.trim_end_matches('.').to_owned());
+        }
+        printed += &line;
+    }
+    assert!(printed.contains("port not available"), "{printed}");
+    None
 }
 
 /// Returns what was found. Prints a message if it is missing outside CI.
