@@ -1,6 +1,6 @@
 //! Topologies, as text and as JSON.
 
-use ipu_core::hardware::{Inventory, Topology, check_inventory};
+use ipu_core::hardware::{Inventory, Topology};
 
 use crate::decide::assert_round_trip;
 use crate::error_messages::check_error;
@@ -46,7 +46,6 @@ pub(crate) fn check_topology(topology: &Topology) {
         }
     }
     let inventory = Inventory::new(topology);
-    assert_eq!(check_inventory(&inventory), []);
     // IPUs outside any allocation are not available.
     let allocated = topology.agents().filter(|(agent, _)| {
         let mut allocations = topology.allocations().iter();

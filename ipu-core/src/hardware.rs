@@ -10,12 +10,10 @@
 //! assert_eq!(inventory.free(), 64);
 //! ```
 
-mod check;
 pub(crate) mod inventory;
 pub(crate) mod partition;
 pub(crate) mod topology;
 
-pub use self::check::{BrokenInventory, check_inventory};
 pub use self::inventory::{
     Block, BlockError, Blockers, FreeIndex, Inventory, InventoryError, InventoryView, ListedInventory,
     ListingConflict, UnknownAllocation,

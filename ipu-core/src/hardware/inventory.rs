@@ -286,19 +286,6 @@ impl Inventory {
         Ok(())
     }
 
-    /// Iterates over the holders in no order, from the table that the other indexes refer to.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = (&PartitionId, &Block)> {
-        self.holders.holders()
-    }
-
-    /// Iterates over the pools whose index differs from one rebuilt from these free IPUs.
-    pub(crate) fn stale_pools(&self, free: &[u64]) -> impl Iterator<Item = usize> {
-        self.pools
-            .iter()
-            .enumerate()
-            .filter_map(|(number, pool)| (!pool.is_index_of(free)).then_some(number))
-    }
-
     fn set_cordoned(&mut self, domain: u32, mask: u64) {
         self.cordoned[domain as usize] = mask;
         self.refresh(domain);
@@ -317,58 +304,5 @@ impl Inventory {
         self.pool_rows
             .get(link_domain as usize)
             .map_or(&[], Vec::as_slice)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::string::{String, ToString};
-
-    use super::*;
-    use crate::hardware::check_inventory;
-    use crate::ids::CordonOwner;
-
-    #[test]
-    fn check_inventory_names_each_index_that_differs_from_the_holders_and_cordons() {
-        let id = |id: &str| PartitionId::new(id).unwrap();
-        let block = |first, ipus| Block::within(0, first, IpuCount::try_from(ipus).unwrap()).unwrap();
-        let mut intact = Inventory::new(&Topology::pod16());
-        intact.occupy(id("p"), block(4, 4)).unwrap();
-        let health = CordonOwner::health();
-        intact.cordon(&health, block(1, 1).addresses()).unwrap();
-        let broken = |change: &dyn Fn(&mut Inventory)| {
-            let mut inventory = intact.clone();
-            change(&mut inventory);
-            let found: Vec<String> = check_inventory(&inventory)
-                .iter()
-                .map(ToString::to_string)
-                .collect();
-            found.join("; ")
-        };
-        assert_eq!(broken(&|_| ()), "");
-        let vacant = "link domain 0 has vacant IPUs 0x000000000000ff0f; expected 0x000000000000ff0e";
-        let index = "the index of pool 0 does not match the free IPUs";
-        assert_eq!(
-            broken(&|inventory| inventory.holders.insert(id("q"), block(0, 1))),
-            [vacant, index].join("; ")
-        );
-        assert_eq!(
-            broken(&|inventory| inventory.holders.insert(id("q"), block(7, 1))),
-            "a lookup by id or by IPU 7 of link domain 0 does not find p; \
-             IPU 7 of link domain 0 is held by q and by another holder"
-        );
-        assert_eq!(
-            broken(&|inventory| inventory.holders.insert(id("q"), block(16, 1))),
-            "q holds IPU 16 of link domain 0, which does not exist"
-        );
-        assert_eq!(
-            broken(&|inventory| inventory.vacant[0] |= 1 << 4),
-            "link domain 0 has vacant IPUs 0x000000000000ff1f; expected 0x000000000000ff0f"
-        );
-        assert_eq!(
-            broken(&|inventory| inventory.cordoned[0] = 0),
-            "link domain 0 has cordoned IPUs 0x0000000000000000; expected 0x0000000000000002"
-        );
-        assert_eq!(broken(&|inventory| inventory.pools[0].index.set(0, 0)), index);
     }
 }

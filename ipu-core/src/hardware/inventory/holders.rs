@@ -74,11 +74,6 @@ impl Holders {
             .map(|(id, block)| (id, block))
     }
 
-    /// Iterates over all holders, in no order.
-    pub(super) fn holders(&self) -> impl Iterator<Item = (&PartitionId, &Block)> {
-        self.entries.iter().flatten().map(|(id, block)| (id, block))
-    }
-
     /// Returns the holder of an IPU.
     pub(super) fn at(&self, link_domain: u32, ipu: u32) -> Option<(&PartitionId, &Block)> {
         self.holder(self.number_at(link_domain, ipu)?)

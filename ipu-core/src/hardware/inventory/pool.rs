@@ -75,13 +75,4 @@ impl Pool {
             .chunk_by(|a, b| a.0 == b.0)
             .filter_map(|rows| Some((rows.first()?.0, rows)))
     }
-
-    /// Returns whether the index equals one rebuilt from these free IPUs, by link domain.
-    pub(super) fn is_index_of(&self, free: &[u64]) -> bool {
-        let mut rebuilt = FreeIndex::new(self.rows.iter().map(|(_, mask)| *mask));
-        for (row, (domain, mask)) in self.rows.iter().enumerate() {
-            rebuilt.set(row, free.get(*domain as usize).copied().unwrap_or(0) & mask);
-        }
-        rebuilt == self.index
-    }
 }
