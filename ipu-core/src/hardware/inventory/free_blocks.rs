@@ -117,14 +117,6 @@ impl Blocks {
         self.0 ^= up_to(node.path(), !self.0);
     }
 
-    /// Returns the first IPU of the lowest maximal block of 2^`order` IPUs, if there is one; `free` are all
-    /// free IPUs.
-    #[inline]
-    pub(super) const fn first(self, free: u64, order: u32) -> u8 {
-        let pair = (self.0 & PAIRS[order as usize & 7]).trailing_zeros();
-        ((free_half(free, pair) << (order & 7)) & 63) as u8
-    }
-
     /// Allocates the block of 2^`order` IPUs at the start of the lowest maximal block of 2^`found` IPUs,
     /// which must exist. `free` are all free IPUs. Returns the allocated block, and whether there are more
     /// maximal ones of 2^`found`.
@@ -190,7 +182,6 @@ mod tests {
                 prop_assert_eq!(blocks.signature(), bitmap::signature(free));
                 for order in (0..=6).filter(|order| bitmap::maximal(free, *order) != 0) {
                     let lowest = bitmap::maximal(free, order).trailing_zeros();
-                    prop_assert_eq!(u32::from(blocks.first(free, order)), lowest);
                     for part in 0..=order {
                         let mut split = blocks;
                         let (node, more) = split.split(free, part, order);

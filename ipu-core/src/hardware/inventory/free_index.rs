@@ -21,7 +21,7 @@ use crate::units::IpuCount;
 ///
 /// let eight = IpuCount::try_from(8)?;
 /// let mut index = FreeIndex::new([u64::MAX, u64::MAX]);
-/// let (row, first) = index.take_first(eight).ok_or("full")?;
+/// let (row, first) = index.take_best(eight).ok_or("full")?;
 /// assert_eq!((row, first, index.free()), (0, 0, 120));
 /// index.release(row, first, eight);
 /// assert_eq!(index.free(), 128);
@@ -139,16 +139,6 @@ impl FreeIndex {
         Some((row, first_start(bitmap::starts(self.row(row), order))))
     }
 
-    /// Returns the block of `size` at the start of the smallest maximal free block that it fits into, the
-    /// lowest of them: row and first IPU. This choice splits as little free space as possible.
-    #[must_use]
-    #[inline]
-    pub fn best_fit(&self, size: IpuCount) -> Option<(usize, u8)> {
-        let (order, row) = self.tightest(size)?;
-        let FreeRow { free, blocks, .. } = self.rows.get(row)?;
-        Some((row, blocks.first(*free, order)))
-    }
-
     /// Returns the order of the smallest maximal free block that `size` fits into, and the first row that has
     /// one.
     #[inline]
@@ -174,14 +164,8 @@ impl FreeIndex {
         Some(node - self.nodes.len())
     }
 
-    /// Allocates the block of [`first_fit`](Self::first_fit).
-    #[inline]
-    pub fn take_first(&mut self, size: IpuCount) -> Option<(usize, u8)> {
-        let (row, first) = self.first_fit(size)?;
-        self.take(row, first, size).then_some((row, first))
-    }
-
-    /// Allocates the block of [`best_fit`](Self::best_fit).
+    /// Allocates the block of `size` at the start of the smallest maximal free block that it fits into, the
+    /// lowest of them: row and first IPU. This choice splits as little free space as possible.
     #[inline]
     pub fn take_best(&mut self, size: IpuCount) -> Option<(usize, u8)> {
         let (found, row) = self.tightest(size)?;
