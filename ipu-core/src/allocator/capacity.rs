@@ -3,7 +3,6 @@
 
 mod inventory_capacity;
 pub(crate) mod machines;
-mod pinned_capacity;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -92,15 +91,9 @@ pub trait Capacity: Send + Sync {
     /// Returns the number of partitions of `spec` that fit side by side now.
     fn fit_count(&self, spec: &PartitionSpec) -> u32;
 
-    /// Returns the partitions that would have to end for `spec` to fit: the smallest set that the
-    /// implementation finds.
-    fn blockers(&self, spec: &PartitionSpec) -> Vec<PartitionId>;
-
-    /// Like [`blockers`](Self::blockers), for a partition on `places`, as in [`reserve`](Self::reserve).
-    fn blockers_on(&self, spec: &PartitionSpec, places: &[IpuPlace]) -> Vec<PartitionId> {
-        let _ = places;
-        self.blockers(spec)
-    }
+    /// Returns the partitions that would have to end for `spec` to fit on `places`, as in
+    /// [`reserve`](Self::reserve): the smallest set that the implementation finds.
+    fn blockers(&self, spec: &PartitionSpec, places: &[IpuPlace]) -> Vec<PartitionId>;
 
     /// Returns the machines, by the name of their agents; empty if they are not known.
     fn machines(&self) -> Vec<AgentId> {
@@ -241,7 +234,7 @@ impl Capacity for Unbounded {
         self.free()
     }
 
-    fn blockers(&self, _: &PartitionSpec) -> Vec<PartitionId> {
+    fn blockers(&self, _: &PartitionSpec, _: &[IpuPlace]) -> Vec<PartitionId> {
         self.taken.iter().cloned().collect()
     }
 }

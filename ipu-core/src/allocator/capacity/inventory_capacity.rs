@@ -1,4 +1,5 @@
-//! Capacity of a controller whose hardware is known: an [`Inventory`].
+//! Capacity of a controller whose hardware is known: an [`Inventory`], with placement anywhere or within the
+//! IPUs that a request names.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -6,21 +7,27 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::allocator::capacity::machines::MachinesError;
+use crate::allocator::capacity::machines::{MachinesError, first_names};
 use crate::allocator::capacity::{Capacity, CordonTarget, IpuCounts};
 use crate::hardware::inventory::{Block, Inventory};
 use crate::hardware::partition::{IpuPlace, PartitionSpec};
 use crate::hardware::topology::{IpuAddress, Topology};
 use crate::ids::{AgentId, ClusterId, CordonOwner, PartitionId};
-use crate::placement::{Placement, PlacementMode, PlacementPolicy, PlacementRequest, place};
+use crate::placement::{FirstFit, Impossible, Pinned, Placement, PlacementMode, PlacementRequest, place};
 use crate::reason::{Reason, ReasonCode};
 use crate::units::IpuCount;
+
+/// Number of machines that a message about an unknown one names.
+const MAX_NAMED_MACHINES: usize = 16;
+
+/// Number of holders, and of machines of each, that a message names.
+const MAX_NAMED_HOLDERS: usize = 4;
 
 /// An inventory as the ledger uses it. The policy of the placement mode makes all placements, hypothetical
 /// ones too, so that answers and placements agree.
 #[derive(Clone, Debug)]
 pub struct InventoryCapacity {
-    pub(super) inventory: Inventory,
+    inventory: Inventory,
     placement: PlacementMode,
 }
 
@@ -34,15 +41,37 @@ impl InventoryCapacity {
         }
     }
 
-    /// Returns the policy of the placement mode.
-    pub(super) fn policy(&self) -> &dyn PlacementPolicy {
-        self.placement.policy()
-    }
-
     /// Returns the capacity with this placement mode.
     #[must_use]
     pub fn with_placement(self, placement: PlacementMode) -> Self {
         Self { placement, ..self }
+    }
+
+    /// Places a partition on exactly `places` if their number is its size, else on a block among them that
+    /// the policy of the placement mode chooses.
+    fn place_within(&self, spec: &PartitionSpec, places: &[IpuPlace]) -> Result<Block, Reason> {
+        let inventory = &self.inventory;
+        let ipus = addresses(inventory.topology(), spec, places)?;
+        let request = request_for(spec);
+        let placement = if places.len() <= spec.size.get() as usize {
+            let pinned = Pinned::new(ipus.iter().copied())
+                .map_err(|error| Reason::new(ReasonCode::UnknownIpus, format!("{error}")))?;
+            place(inventory, &request, &pinned)
+        } else {
+            place(&restricted(inventory, &ipus), &request, self.placement.policy())
+        };
+        match placement {
+            Placement::Fits(block) => Ok(block),
+            Placement::Impossible(_) if !is_possible(inventory.topology(), spec, &ipus) => {
+                let (size, count) = (spec.size, places.len());
+                let message =
+                    format!("cannot fit {size} IPUs: the {count} requested IPUs form no such partition");
+                Err(Reason::new(ReasonCode::TooLarge, message).with("size", size.get()))
+            }
+            Placement::Impossible(why) => {
+                Err(busy_reason(inventory, spec, &ipus).unwrap_or_else(|| why.into()))
+            }
+        }
     }
 }
 
@@ -75,8 +104,7 @@ impl Capacity for InventoryCapacity {
     ) -> Result<Vec<IpuPlace>, Reason> {
         let topology = self.inventory.topology();
         let block = if places.is_empty() {
-            let request = PlacementRequest::of_size(spec.size).in_allocation(spec.allocation.clone());
-            match place(&self.inventory, &request, self.placement.policy()) {
+            match place(&self.inventory, &request_for(spec), self.placement.policy()) {
                 Placement::Fits(block) => block,
                 Placement::Impossible(why) => return Err(why.into()),
             }
@@ -119,8 +147,15 @@ impl Capacity for InventoryCapacity {
     fn cordon(&mut self, owner: &CordonOwner, target: &CordonTarget) -> Result<Vec<PartitionId>, Reason> {
         let unknown = || {
             let agents = self.inventory.topology().agents();
-            let names: Vec<_> = agents.take(MAX_NAMES).map(|(agent, _)| agent.as_str()).collect();
-            let more = if names.len() == MAX_NAMES { ", …" } else { "" };
+            let names: Vec<_> = agents
+                .take(MAX_NAMED_MACHINES)
+                .map(|(agent, _)| agent.as_str())
+                .collect();
+            let more = if names.len() == MAX_NAMED_MACHINES {
+                ", …"
+            } else {
+                ""
+            };
             let message = format!(
                 "there is no {target}; the machines are {}{more}",
                 names.join(", ")
@@ -168,18 +203,15 @@ impl Capacity for InventoryCapacity {
         u32::try_from(placed.count()).unwrap_or(u32::MAX)
     }
 
-    fn blockers(&self, spec: &PartitionSpec) -> Vec<PartitionId> {
-        self.inventory
-            .blockers_for(spec.size, spec.allocation.as_ref())
-            .map_or_else(Vec::new, |blockers| blockers.holders)
-    }
-
-    fn blockers_on(&self, spec: &PartitionSpec, places: &[IpuPlace]) -> Vec<PartitionId> {
-        if places.is_empty() {
-            self.blockers(spec)
+    fn blockers(&self, spec: &PartitionSpec, places: &[IpuPlace]) -> Vec<PartitionId> {
+        let (size, allocation) = (spec.size, spec.allocation.as_ref());
+        let blockers = if places.is_empty() {
+            self.inventory.blockers_for(size, allocation)
         } else {
-            self.blockers_in(spec, places)
-        }
+            let ipus = addresses(self.inventory.topology(), spec, places).ok();
+            ipus.and_then(|ipus| restricted(&self.inventory, &ipus).blockers_for(size, allocation))
+        };
+        blockers.map_or_else(Vec::new, |blockers| blockers.holders)
     }
 
     fn machines(&self) -> Vec<AgentId> {
@@ -188,16 +220,51 @@ impl Capacity for InventoryCapacity {
     }
 
     fn places_on(&self, machines: &[AgentId], spec: &PartitionSpec) -> Result<Vec<IpuPlace>, MachinesError> {
-        self.ipus_of_machines(machines, spec)
+        let topology = self.inventory.topology();
+        let mut ipus = Vec::new();
+        for machine in machines {
+            let Some(own) = topology.agent_ipus(machine) else {
+                return Err(MachinesError::unknown(
+                    machine,
+                    topology.agents().map(|(agent, _)| agent),
+                ));
+            };
+            ipus.extend(own);
+        }
+        if topology.clusters().len() > 1 && spec.allocation.is_none() {
+            return Err(MachinesError::AllocationRequired);
+        }
+        if let Some(id) = &spec.allocation {
+            let allocation = topology.allocation(id);
+            let is_outside = |machine: &&AgentId| {
+                allocation.is_some_and(|allocation| !allocation.agents.contains(*machine))
+            };
+            if let Some(machine) = machines.iter().find(is_outside) {
+                return Err(MachinesError::OutsideAllocation {
+                    machine: machine.clone(),
+                    allocation: id.clone(),
+                });
+            }
+        }
+        ipus.sort_unstable();
+        if !is_possible(topology, spec, &ipus) {
+            return Err(MachinesError::NoPartition {
+                machines: machines.len(),
+                size: spec.size,
+            });
+        }
+        let places = ipus.iter().filter_map(|at| topology.place(*at));
+        Ok(places.map(|(_, place)| place).collect())
     }
 }
 
-/// Number of machines that a message names.
-const MAX_NAMES: usize = 16;
+fn request_for(spec: &PartitionSpec) -> PlacementRequest {
+    PlacementRequest::of_size(spec.size).in_allocation(spec.allocation.clone())
+}
 
 /// Returns the addresses of `places` in the cluster of the allocation, else in the only cluster that has all
 /// of them.
-pub(super) fn addresses(
+fn addresses(
     topology: &Topology,
     spec: &PartitionSpec,
     places: &[IpuPlace],
@@ -252,4 +319,80 @@ fn places_of(topology: &Topology, block: &Block) -> Vec<IpuPlace> {
         .addresses()
         .filter_map(|address| topology.place(address).map(|(_, place)| place))
         .collect()
+}
+
+/// Returns a copy of `inventory` in which only `ipus` take partitions.
+fn restricted(inventory: &Inventory, ipus: &[IpuAddress]) -> Inventory {
+    let inside: BTreeSet<IpuAddress> = ipus.iter().copied().collect();
+    let topology = inventory.topology().clone();
+    let all = topology
+        .agents()
+        .filter_map(|(agent, _)| topology.agent_ipus(agent));
+    let outside = all.flatten().filter(|at| !inside.contains(at));
+    let mut restricted = inventory.clone();
+    // Every address is one of this topology, so the call cannot fail.
+    let _ = restricted.cordon(&CordonOwner::conflict(), outside);
+    restricted
+}
+
+/// Returns whether a partition of `spec` would fit within `ipus` if all of them were free.
+fn is_possible(topology: &Topology, spec: &PartitionSpec, ipus: &[IpuAddress]) -> bool {
+    let empty = restricted(&Inventory::new(topology), ipus);
+    let placement = place(&empty, &request_for(spec), &FirstFit);
+    // A placement reports an unknown allocation.
+    matches!(
+        placement,
+        Placement::Fits(_) | Placement::Impossible(Impossible::UnknownAllocation { .. })
+    )
+}
+
+/// Returns the reason that names who has the IPUs, by machine; none if all of them are free.
+fn busy_reason(inventory: &Inventory, spec: &PartitionSpec, ipus: &[IpuAddress]) -> Option<Reason> {
+    let mut held: Vec<(&PartitionId, Vec<&str>)> = Vec::new();
+    let (mut cordoned, mut free) = (0_u32, 0_u32);
+    for at in ipus {
+        let machine = inventory.topology().agent_at(*at).map(AgentId::as_str);
+        if let Some((holder, _)) = inventory.holder_at(*at) {
+            let index = held.iter().position(|(id, _)| *id == holder).unwrap_or_else(|| {
+                held.push((holder, Vec::new()));
+                held.len() - 1
+            });
+            let machines = &mut held[index].1;
+            machines.extend(machine.filter(|machine| !machines.contains(machine)));
+        } else if inventory.cordoned_by(*at).next().is_some() {
+            cordoned += 1;
+        } else {
+            free += 1;
+        }
+    }
+    if held.is_empty() && cordoned == 0 {
+        return None;
+    }
+    let mut causes: Vec<String> = held
+        .iter()
+        .take(MAX_NAMED_HOLDERS)
+        .map(|(holder, machines)| {
+            format!(
+                "{holder} holds IPUs of {}",
+                first_names(machines, MAX_NAMED_HOLDERS)
+            )
+        })
+        .collect();
+    if held.len() > MAX_NAMED_HOLDERS {
+        causes.push(format!(
+            "{} more partitions hold some",
+            held.len() - MAX_NAMED_HOLDERS
+        ));
+    }
+    if cordoned > 0 {
+        causes.push(format!("{cordoned} are cordoned"));
+    }
+    let message = format!(
+        "cannot fit {} IPUs on the {} requested IPUs: {}",
+        spec.size,
+        ipus.len(),
+        causes.join(", ")
+    );
+    let reason = Reason::new(ReasonCode::PinnedIpusBusy, message).with("size", spec.size.get());
+    Some(reason.with("free", free))
 }

@@ -156,7 +156,7 @@ impl<'a> QueueScan<'a> {
             .iter()
             .filter(|capacity| allows(entry, &capacity.name))
             .map(|capacity| match capacity.closed_by() {
-                none if none.is_empty() => capacity.current.blockers_on(&entry.spec, &entry.pin.ipus),
+                none if none.is_empty() => capacity.current.blockers(&entry.spec, &entry.pin.ipus),
                 lost => lost,
             })
             .filter(|blockers| !blockers.is_empty())

@@ -130,8 +130,8 @@ fn blockers(capacity: &dyn Capacity, spec: &PartitionSpec, reserved: &[IpuPlace]
     match capacity.places_on(&capacity.machines(), spec) {
         Ok(mut places) if !reserved.is_empty() => {
             places.retain(|place| !reserved.contains(place));
-            capacity.blockers_on(spec, &places)
+            capacity.blockers(spec, &places)
         }
-        _ => capacity.blockers(spec),
+        _ => capacity.blockers(spec, &[]),
     }
 }

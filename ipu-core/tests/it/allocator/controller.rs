@@ -345,7 +345,7 @@ impl Capacity for Pool {
         self.free() / spec.size.get()
     }
 
-    fn blockers(&self, _: &PartitionSpec) -> Vec<PartitionId> {
+    fn blockers(&self, _: &PartitionSpec, _: &[IpuPlace]) -> Vec<PartitionId> {
         self.taken.iter().map(|(id, _)| id.clone()).collect()
     }
 }
