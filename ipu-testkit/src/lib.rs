@@ -69,8 +69,7 @@ pub use scheduler_suite::{
 };
 pub use score::{
     CauseStats, Comparison, Fragmentation, JobClass, JobOutcome, Replay, Score, ScoreOptions, SkipReason,
-    SwfError, SwfOptions, SyntheticOptions, Trace, TraceJob, WaitReason, WaitStats, replay_trace,
-    score_policy,
+    SwfError, SwfOptions, SyntheticOptions, Trace, TraceJob, WaitStats, replay_trace, score_policy,
 };
 pub use store_suite::{store_suite, try_store_suite};
 

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use ipu_core::ReasonCode;
 use ipu_core::hardware::{Inventory, Topology};
 use ipu_core::placement::PlacementPolicy;
 use serde::Serialize;
@@ -16,14 +17,12 @@ mod swf;
 mod synthetic;
 mod table;
 mod trace;
-mod wait_reason;
 
 pub use replay::{JobOutcome, Replay, ScoreOptions, replay_trace};
 pub use swf::{SwfError, SwfOptions};
 pub use synthetic::{JobClass, SyntheticOptions};
 pub use table::Comparison;
 pub use trace::{SkipReason, Trace, TraceJob};
-pub use wait_reason::WaitReason;
 
 /// Score of a policy on a trace. Times are seconds, shares are from 0 to 1.
 ///
@@ -61,7 +60,7 @@ pub struct Score {
     /// Wait times by number of IPUs.
     pub waiting_by_size: BTreeMap<u32, WaitStats>,
     /// Causes of waiting, rejection and stranding.
-    pub causes: BTreeMap<WaitReason, CauseStats>,
+    pub causes: BTreeMap<ReasonCode, CauseStats>,
     /// Fragmentation of free IPUs.
     pub fragmentation: Fragmentation,
 }

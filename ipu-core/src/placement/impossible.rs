@@ -112,46 +112,63 @@ pub enum IllegalChoice {
     OutsideAllocation,
 }
 
+impl Impossible {
+    /// Returns the code of the [`Reason`]: the name of the variant.
+    #[must_use]
+    pub const fn code(&self) -> ReasonCode {
+        match self {
+            Self::UnknownAllocation { .. } => ReasonCode::UnknownAllocation,
+            Self::TooLarge { .. } => ReasonCode::TooLarge,
+            Self::NotEnoughFree { .. } => ReasonCode::NotEnoughFree,
+            Self::Fragmented { .. } => ReasonCode::Fragmented,
+            Self::Cordoned { .. } => ReasonCode::Cordoned,
+            Self::Declined { .. } => ReasonCode::Declined,
+            Self::Illegal { .. } => ReasonCode::Illegal,
+        }
+    }
+}
+
 impl From<Impossible> for Reason {
-    /// Uses the name of the variant as the code; the numbers are `size`, `free`, `largestBlock`, `capacity`,
-    /// `excluded`, as far as known.
+    /// Uses [`Impossible::code`]; the numbers are `size`, `free`, `largestBlock`, `capacity`, `cordoned`, as
+    /// far as known.
     fn from(why: Impossible) -> Self {
-        let message = alloc::format!("{why}");
-        let with =
-            |code: ReasonCode, size: IpuCount| Self::new(code, message.clone()).with("size", size.get());
-        let space =
-            |reason: Self, free: u32, largest: u32| reason.with("free", free).with("largestBlock", largest);
+        let reason = Self::new(why.code(), alloc::format!("{why}"));
         match why {
-            Impossible::UnknownAllocation { .. } => Self::new(ReasonCode::UnknownAllocation, message),
+            Impossible::UnknownAllocation { .. } => reason,
             Impossible::TooLarge { size, capacity, .. } => {
-                with(ReasonCode::TooLarge, size).with("capacity", capacity)
+                reason.with("size", size.get()).with("capacity", capacity)
             }
             Impossible::NotEnoughFree {
                 size,
                 free,
                 largest_block,
-            } => space(with(ReasonCode::NotEnoughFree, size), free, largest_block),
-            Impossible::Fragmented {
+            }
+            | Impossible::Fragmented {
                 size,
                 free,
                 largest_block,
-            } => space(with(ReasonCode::Fragmented, size), free, largest_block),
+            }
+            | Impossible::Declined {
+                size,
+                free,
+                largest_block,
+                ..
+            } => with_space(reason, size, free, largest_block),
             Impossible::Cordoned {
                 size,
                 free,
                 largest_block,
                 cordoned,
                 ..
-            } => space(with(ReasonCode::Cordoned, size), free, largest_block).with("cordoned", cordoned),
-            Impossible::Declined {
-                size,
-                free,
-                largest_block,
-                ..
-            } => space(with(ReasonCode::Declined, size), free, largest_block),
-            Impossible::Illegal { size, .. } => with(ReasonCode::Illegal, size),
+            } => with_space(reason, size, free, largest_block).with("cordoned", cordoned),
+            Impossible::Illegal { size, .. } => reason.with("size", size.get()),
         }
     }
+}
+
+fn with_space(reason: Reason, size: IpuCount, free: u32, largest_block: u32) -> Reason {
+    let reason = reason.with("size", size.get()).with("free", free);
+    reason.with("largestBlock", largest_block)
 }
 
 fn format_allocation(allocation: Option<&AllocationId>) -> String {

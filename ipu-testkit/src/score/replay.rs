@@ -12,12 +12,11 @@ use std::time::Duration;
 use ipu_core::allocator::Policy;
 use ipu_core::hardware::{Block, Inventory};
 use ipu_core::placement::{Placement, PlacementPolicy, PlacementRequest, place};
-use ipu_core::{IpuCount, PartitionId};
+use ipu_core::{IpuCount, PartitionId, ReasonCode};
 
 use super::Score;
 use super::sums::Sums;
 use super::trace::{Trace, TraceJob, millis};
-use super::wait_reason::WaitReason;
 
 /// Options of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,9 +48,9 @@ pub enum JobOutcome {
         block: Block,
     },
     /// The job was rejected at submission.
-    Refused(WaitReason),
+    Refused(ReasonCode),
     /// The job was still queued after the last event.
-    Stranded(WaitReason),
+    Stranded(ReasonCode),
 }
 
 /// Replayed trace: the outcome of each job, and the score.
@@ -85,7 +84,7 @@ impl Replay {
 /// Replays the jobs of `trace` on `inventory` with placements by `policy`.
 ///
 /// Existing holders and cordons of `inventory` stay until the end. A block that is not legal is not used: the
-/// job is queued as [`WaitReason::Illegal`]. A job that the hardware cannot hold is rejected; a job that is
+/// job is queued as [`ReasonCode::Illegal`]. A job that the hardware cannot hold is rejected; a job that is
 /// still queued after the last event is [`JobOutcome::Stranded`].
 ///
 /// # Panics
@@ -113,6 +112,9 @@ pub fn replay_trace(
 /// Number of sizes.
 const ORDERS: usize = IpuCount::MAX.order() as usize + 1;
 
+/// The answers of a policy in an inventory that has just changed.
+const NO_ANSWERS: [Option<ReasonCode>; ORDERS] = [const { None }; ORDERS];
+
 /// Queued job.
 struct QueuedJob {
     /// Index in the trace.
@@ -135,9 +137,9 @@ struct ReplayRun<'a> {
     next: usize,
     /// For each size, whether the policy can place it in the empty inventory: only then does holding back
     /// other jobs help.
-    placeable: [Result<(), WaitReason>; ORDERS],
+    placeable: [Result<(), ReasonCode>; ORDERS],
     /// For each size, the reason for which the policy has no block in the present inventory, if known.
-    answers: [Option<WaitReason>; ORDERS],
+    answers: [Option<ReasonCode>; ORDERS],
     outcomes: Vec<Option<JobOutcome>>,
     started: Vec<usize>,
     sums: Sums,
@@ -153,7 +155,7 @@ impl<'a> ReplayRun<'a> {
         let capacity = inventory.whole_view().capacity();
         let placeable = std::array::from_fn(|order| {
             if capacity.is_none_or(|capacity| (capacity.order() as usize) < order) {
-                return Err(WaitReason::TooLarge);
+                return Err(ReasonCode::TooLarge);
             }
             place_size(policy, inventory, order).map(|_| ())
         });
@@ -166,7 +168,7 @@ impl<'a> ReplayRun<'a> {
             running: BinaryHeap::new(),
             next: 0,
             placeable,
-            answers: [None; ORDERS],
+            answers: NO_ANSWERS,
             outcomes: vec![None; trace.jobs().len()],
             started: Vec::new(),
             sums: Sums::new(trace, inventory),
@@ -188,7 +190,7 @@ impl<'a> ReplayRun<'a> {
             self.running.pop();
             let vacated = self.inventory.vacate(&partition_id(job));
             vacated.expect("a running job holds its IPUs");
-            self.answers = [None; ORDERS];
+            self.answers = NO_ANSWERS;
         }
     }
 
@@ -197,9 +199,9 @@ impl<'a> ReplayRun<'a> {
             if millis(job.submit) > now {
                 return;
             }
-            if let Err(cause @ WaitReason::TooLarge) = self.placeable[order(job)] {
-                self.outcomes[self.next] = Some(JobOutcome::Refused(cause));
-                self.sums.cause(cause).refused += 1;
+            if self.placeable[order(job)] == Err(ReasonCode::TooLarge) {
+                self.outcomes[self.next] = Some(JobOutcome::Refused(ReasonCode::TooLarge));
+                self.sums.cause(ReasonCode::TooLarge).refused += 1;
             } else {
                 let (index, overtaken) = (self.next, 0);
                 let at = self.place_in_queue(index);
@@ -222,7 +224,7 @@ impl<'a> ReplayRun<'a> {
                 match self.block_for(order) {
                     Ok(block) => Some(block),
                     Err(cause) => {
-                        declined |= !cause.is_capacity_shortage();
+                        declined |= !is_capacity_shortage(&cause);
                         closed[order] = true;
                         None
                     }
@@ -248,12 +250,12 @@ impl<'a> ReplayRun<'a> {
     }
 
     /// Returns the policy's block for a partition of this size.
-    fn block_for(&mut self, order: usize) -> Result<Block, WaitReason> {
-        if let Some(cause) = self.answers[order] {
-            return Err(cause);
+    fn block_for(&mut self, order: usize) -> Result<Block, ReasonCode> {
+        if let Some(cause) = &self.answers[order] {
+            return Err(cause.clone());
         }
         let block = place_size(self.policy, &self.inventory, order);
-        self.answers[order] = block.as_ref().err().copied();
+        self.answers[order] = block.as_ref().err().cloned();
         block
     }
 
@@ -263,7 +265,7 @@ impl<'a> ReplayRun<'a> {
         self.sums.start(job);
         let occupied = self.inventory.occupy(partition_id(index), block.clone());
         occupied.expect("the placed block is free, and no other holder is named trace-job-N");
-        self.answers = [None; ORDERS];
+        self.answers = NO_ANSWERS;
         self.running.push(Reverse((end, index)));
         self.started.push(index);
         self.outcomes[index] = Some(JobOutcome::Ran {
@@ -304,13 +306,13 @@ impl<'a> ReplayRun<'a> {
         }
         if reachable < self.queue.len() {
             let behind = (self.queue.len() - reachable) as u64;
-            waiting.insert(WaitReason::HeldBackForEarlier, behind);
+            waiting.insert(ReasonCode::HeldBackForEarlier, behind);
         }
         self.sums.set_waiting(waiting);
         for index in first_new..self.next {
             if self.outcomes[index].is_none() {
                 let cause = if self.place_in_queue(index) >= reachable {
-                    WaitReason::HeldBackForEarlier
+                    ReasonCode::HeldBackForEarlier
                 } else {
                     self.wait_reason(order(&self.trace.jobs()[index]))
                 };
@@ -320,14 +322,14 @@ impl<'a> ReplayRun<'a> {
     }
 
     /// Returns the reason for which jobs of a size do not start.
-    fn wait_reason(&mut self, order: usize) -> WaitReason {
-        self.block_for(order).err().unwrap_or(WaitReason::Other)
+    fn wait_reason(&mut self, order: usize) -> ReasonCode {
+        self.block_for(order).err().unwrap_or(ReasonCode::Queued)
     }
 
     fn finish(mut self) -> Replay {
         for queued in std::mem::take(&mut self.queue) {
             let cause = self.wait_reason(order(&self.trace.jobs()[queued.index]));
-            self.sums.cause(cause).stranded += 1;
+            self.sums.cause(cause.clone()).stranded += 1;
             self.outcomes[queued.index] = Some(JobOutcome::Stranded(cause));
         }
         let outcomes = self
@@ -351,13 +353,21 @@ fn place_size(
     policy: &dyn PlacementPolicy,
     inventory: &Inventory,
     order: usize,
-) -> Result<Block, WaitReason> {
+) -> Result<Block, ReasonCode> {
     let size = u32::try_from(order).ok().and_then(IpuCount::from_order);
     let request = PlacementRequest::of_size(size.unwrap_or(IpuCount::MAX));
     match place(inventory, &request, policy) {
         Placement::Fits(block) => Ok(block),
-        Placement::Impossible(impossible) => Err(WaitReason::of(&impossible)),
+        Placement::Impossible(impossible) => Err(impossible.code()),
     }
+}
+
+/// Returns whether only released IPUs can resolve the cause, whatever the policy.
+const fn is_capacity_shortage(cause: &ReasonCode) -> bool {
+    matches!(
+        cause,
+        ReasonCode::NotEnoughFree | ReasonCode::Fragmented | ReasonCode::Cordoned | ReasonCode::TooLarge
+    )
 }
 
 fn partition_id(index: usize) -> PartitionId {

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use ipu_core::IpuCount;
 use ipu_core::hardware::Inventory;
+use ipu_core::{IpuCount, ReasonCode};
 
 use super::trace::{Trace, TraceJob, millis};
-use super::wait_reason::WaitReason;
 use super::{CauseStats, Fragmentation, Score, WaitStats};
 
 /// Minimum run time for slowdowns in milliseconds, so that very short jobs do not dominate (the bound of
@@ -29,7 +28,7 @@ pub(super) struct Sums {
     /// 1 − largest free block / the largest block that so many free IPUs could form.
     avoidable: f64,
     /// Number of queued jobs, by cause.
-    waiting: BTreeMap<WaitReason, u64>,
+    waiting: BTreeMap<ReasonCode, u64>,
     used_time: f64,
     used_steady_time: f64,
     fragmented_time: f64,
@@ -37,7 +36,7 @@ pub(super) struct Sums {
     idle_fragmented_time: f64,
     /// Wait and run time of the started jobs, by size.
     waits: BTreeMap<IpuCount, Vec<(u64, u64)>>,
-    causes: BTreeMap<WaitReason, CauseStats>,
+    causes: BTreeMap<ReasonCode, CauseStats>,
 }
 
 impl Sums {
@@ -75,11 +74,11 @@ impl Sums {
         self.used_steady_time += used * steady as f64;
         self.fragmented_time += self.fragmented * span;
         self.avoidable_time += self.avoidable * span;
-        if self.waiting.contains_key(&WaitReason::Fragmented) {
+        if self.waiting.contains_key(&ReasonCode::Fragmented) {
             self.idle_fragmented_time += f64::from(self.free) * span;
         }
         for (cause, jobs) in &self.waiting {
-            self.causes.entry(*cause).or_default().job_seconds += *jobs as f64 * span / 1000.0;
+            self.causes.entry(cause.clone()).or_default().job_seconds += *jobs as f64 * span / 1000.0;
         }
         self.now = now;
     }
@@ -98,12 +97,12 @@ impl Sums {
     }
 
     /// Replaces the numbers of queued jobs.
-    pub(super) fn set_waiting(&mut self, waiting: BTreeMap<WaitReason, u64>) {
+    pub(super) fn set_waiting(&mut self, waiting: BTreeMap<ReasonCode, u64>) {
         self.waiting = waiting;
     }
 
     /// Returns the stats of a cause.
-    pub(super) fn cause(&mut self, cause: WaitReason) -> &mut CauseStats {
+    pub(super) fn cause(&mut self, cause: ReasonCode) -> &mut CauseStats {
         self.causes.entry(cause).or_default()
     }
 

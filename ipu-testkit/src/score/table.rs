@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::{Score, WaitReason};
+use ipu_core::ReasonCode;
+
+use super::Score;
 
 impl fmt::Display for Score {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -53,9 +55,9 @@ impl fmt::Display for Comparison<'_> {
                 stats.map_or_else(|| "-".into(), |stats| time(stats.mean))
             })?;
         }
-        let causes: BTreeSet<WaitReason> = scores().flat_map(|score| score.causes.keys()).copied().collect();
+        let causes: BTreeSet<&ReasonCode> = scores().flat_map(|score| score.causes.keys()).collect();
         for cause in causes {
-            let waited = |score: &Score| score.causes.get(&cause).map_or(0.0, |stats| stats.job_seconds);
+            let waited = |score: &Score| score.causes.get(cause).map_or(0.0, |stats| stats.job_seconds);
             if scores().any(|score| waited(score) > 0.0) {
                 row(&format!("job-hours {cause}"), &|_, score| {
                     format!("{:.1}", waited(score) / 3600.0)

@@ -1,11 +1,9 @@
 //! Scores from independent calculations.
 
-use ipu_core::CordonOwner;
 use ipu_core::hardware::{Block, Inventory, IpuAddress, Topology};
 use ipu_core::placement::{BestFit, PlacementPolicy};
-use ipu_testkit::{
-    JobOutcome, Score, ScoreOptions, SyntheticOptions, Trace, WaitReason, replay_trace, score_policy,
-};
+use ipu_core::{CordonOwner, ReasonCode};
+use ipu_testkit::{JobOutcome, Score, ScoreOptions, SyntheticOptions, Trace, replay_trace, score_policy};
 
 use super::policies::{AlwaysFirst, LowerHalfOnly, SmallOnly, SometimesDeclines, Spread, count, job};
 
@@ -32,7 +30,7 @@ fn a_small_trace_has_the_score_calculated_by_hand() {
         (score.waiting.mean, score.waiting.p50, score.waiting.p95),
         (8.75, 0.0, 35.0)
     );
-    let cause = score.causes[&WaitReason::NotEnoughFree];
+    let cause = score.causes[&ReasonCode::NotEnoughFree];
     assert_eq!((cause.waited, cause.job_seconds), (1, 35.0));
     // 10-20: 3 free in blocks of 2 and 1; 20-40: 7 free, of 4, 2 and 1; otherwise whole or nothing.
     let mean = (10.0 * (1.0 / 3.0) + 20.0 * (3.0 / 7.0)) / 50.0;
@@ -52,7 +50,7 @@ fn free_but_scattered_ipus_are_reported_as_fragmentation() {
         .collect();
     jobs.push(job(20, 10, 2));
     let score = score_policy::<BestFit>(&Trace::of_jobs(jobs), &"1x2".parse().unwrap());
-    let cause = score.causes[&WaitReason::Fragmented];
+    let cause = score.causes[&ReasonCode::Fragmented];
     assert_eq!((cause.waited, cause.job_seconds), (1, 80.0));
     assert_eq!(score.fragmentation.idle, 4.0 * 80.0 / (8.0 * 110.0));
     // 10-100: blocks of 1, where 4 are possible.
@@ -67,12 +65,12 @@ fn a_job_overtaken_sixteen_times_holds_back_later_jobs() {
     jobs.extend((2..60).map(|second| job(second, 1, 1)));
     let trace = Trace::of_jobs(jobs);
     let score = score_policy::<BestFit>(&trace, &"1x2".parse().unwrap());
-    let held = score.causes[&WaitReason::HeldBackForEarlier];
+    let held = score.causes[&ReasonCode::HeldBackForEarlier];
     assert_eq!(held.waited, 58 - 16);
     // The 42 jobs that arrive from 18 to 59 are held back until 100. Then the job of eight runs for 10, and
     // eight of them start each second.
     assert_eq!(held.job_seconds, 2583.0);
-    let shortage = score.causes[&WaitReason::NotEnoughFree];
+    let shortage = score.causes[&ReasonCode::NotEnoughFree];
     assert_eq!(shortage.job_seconds, 99.0 + 420.0 + 90.0);
     assert_eq!(score.waiting_by_size[&8].max, 99.0);
     // The k-th held back job waits 92 - k + k / 8; the 29th of all is the 13th shortest of them, k = 29.
@@ -84,13 +82,13 @@ fn oversized_jobs_are_rejected_and_always_declined_jobs_are_stranded() {
     let trace = Trace::of_jobs([job(0, 5, 32), job(0, 5, 8), job(0, 5, 4)]);
     let small = score_policy::<SmallOnly>(&trace, &Topology::pod16());
     assert_eq!((small.ran, small.refused, small.stranded), (1, 1, 1));
-    assert_eq!(small.causes[&WaitReason::TooLarge].refused, 1);
-    assert_eq!(small.causes[&WaitReason::Declined].stranded, 1);
+    assert_eq!(small.causes[&ReasonCode::TooLarge].refused, 1);
+    assert_eq!(small.causes[&ReasonCode::Declined].stranded, 1);
     let stubborn = score_policy::<AlwaysFirst>(&trace, &Topology::pod16());
     // The hardware rejects it, although this policy would choose a block.
     assert_eq!((stubborn.ran, stubborn.refused, stubborn.stranded), (2, 1, 0));
     assert_eq!(stubborn.makespan_seconds, 10.0);
-    assert_eq!(stubborn.causes[&WaitReason::Illegal].job_seconds, 5.0);
+    assert_eq!(stubborn.causes[&ReasonCode::Illegal].job_seconds, 5.0);
 }
 
 #[test]
@@ -99,7 +97,7 @@ fn an_always_declined_job_holds_back_no_other() {
     let score = score_policy::<SmallOnly>(&Trace::of_jobs(jobs), &Topology::pod16());
     assert_eq!((score.ran, score.stranded, score.waiting.max), (39, 1, 0.0));
     assert!(
-        !score.causes.contains_key(&WaitReason::HeldBackForEarlier),
+        !score.causes.contains_key(&ReasonCode::HeldBackForEarlier),
         "{score}"
     );
 }
@@ -131,7 +129,7 @@ fn cordoned_and_held_ipus_are_excluded_from_utilisation_and_named_as_the_cause()
     );
     assert_eq!(replay.score().ipus, 7);
     assert!(matches!(replay.outcomes()[0], JobOutcome::Ran { .. }));
-    assert_eq!(replay.outcomes()[1], JobOutcome::Stranded(WaitReason::Cordoned));
+    assert_eq!(replay.outcomes()[1], JobOutcome::Stranded(ReasonCode::Cordoned));
 }
 
 #[test]
@@ -163,7 +161,7 @@ fn a_policy_that_declines_scores_worse_than_best_fit() {
         assert!(wasteful.utilisation < best.utilisation, "{wasteful}\n{best}");
         assert!(wasteful.waiting.mean > best.waiting.mean, "{wasteful}\n{best}");
         assert!(
-            wasteful.causes[&WaitReason::Declined].job_seconds > 0.0,
+            wasteful.causes[&ReasonCode::Declined].job_seconds > 0.0,
             "{wasteful}"
         );
     }
@@ -183,37 +181,11 @@ fn a_spreading_policy_scores_worse_with_requests_for_whole_link_domains() {
     assert_eq!(best.waiting.max, 0.0, "{best}");
     assert!(spread.waiting_by_size[&64].mean > 600.0, "{spread}");
     assert!(
-        spread.causes[&WaitReason::Fragmented].job_seconds > 0.0,
+        spread.causes[&ReasonCode::Fragmented].job_seconds > 0.0,
         "{spread}"
     );
     assert!(spread.fragmentation.avoidable > best.fragmentation.avoidable);
     assert!(spread.fragmentation.idle > 0.1 && best.fragmentation.idle == 0.0);
-}
-
-#[test]
-fn causes_have_the_reason_codes_of_the_core() {
-    use ipu_core::Reason;
-    use ipu_core::placement::{Impossible, Placement, PlacementRequest, place};
-    let full = {
-        let mut inventory = Inventory::new(&Topology::pod4());
-        inventory
-            .occupy("other".parse().unwrap(), Block::within(0, 0, count(2)).unwrap())
-            .unwrap();
-        inventory
-    };
-    let code = |ipus, policy: &dyn PlacementPolicy| match place(
-        &full,
-        &PlacementRequest::of_size(count(ipus)),
-        policy,
-    ) {
-        Placement::Impossible(impossible @ Impossible::TooLarge { .. }) => Reason::from(impossible).code,
-        Placement::Impossible(impossible) => Reason::from(impossible).code,
-        fits => panic!("{fits:?}"),
-    };
-    assert_eq!(code(8, &BestFit), WaitReason::TooLarge.code());
-    assert_eq!(code(4, &BestFit), WaitReason::NotEnoughFree.code());
-    assert_eq!(code(2, &AlwaysFirst), WaitReason::Illegal.code());
-    assert_eq!(code(1, &LowerHalfOnly), WaitReason::Declined.code());
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Invariants of every trace, hardware and policy.
 
+use ipu_core::ReasonCode;
 use ipu_core::hardware::{Inventory, Topology};
 use ipu_core::placement::BestFit;
-use ipu_testkit::{JobOutcome, Replay, ScoreOptions, Trace, WaitReason, replay_trace, score_policy};
+use ipu_testkit::{JobOutcome, Replay, ScoreOptions, Trace, replay_trace, score_policy};
 use proptest::prelude::*;
 
 use super::audit::{ReplayRecord, audit};
@@ -49,7 +50,7 @@ proptest! {
                     ran += 1;
                 }
                 JobOutcome::Refused(cause) => {
-                    prop_assert_eq!(*cause, WaitReason::TooLarge);
+                    prop_assert_eq!(cause, &ReasonCode::TooLarge);
                     refused += 1;
                 }
                 _ => stranded += 1,
