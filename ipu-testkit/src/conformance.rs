@@ -94,12 +94,8 @@ impl std::error::Error for SuiteFailure {}
 /// Reason for which a case ended early.
 #[derive(Debug)]
 pub(crate) enum CaseError {
-    /// A rule is broken.
-    Broken {
-        rule: String,
-        expected: String,
-        actual: String,
-    },
+    /// A rule is broken. The runner names the case.
+    Broken(BrokenRule),
     /// The implementation under test does not offer a capability that the case needs.
     Unsupported(String),
 }
@@ -107,15 +103,11 @@ pub(crate) enum CaseError {
 #[cfg(feature = "simulator")]
 impl CaseError {
     /// Adds to a broken rule the steps that led to it.
-    pub(crate) fn after(self, steps: &str) -> Self {
-        match self {
-            Self::Broken {
-                rule,
-                expected,
-                actual,
-            } => broken(&rule, expected, format_args!("{actual}\n  after:    {steps}")),
-            Self::Unsupported(reason) => Self::Unsupported(reason),
+    pub(crate) fn after(mut self, steps: &str) -> Self {
+        if let Self::Broken(broken) = &mut self {
+            broken.actual = format!("{}\n  after:    {steps}", broken.actual);
         }
+        self
     }
 }
 
@@ -124,11 +116,12 @@ pub(crate) type CaseOutcome = Result<(), CaseError>;
 
 /// Returns the error for a broken rule.
 pub(crate) fn broken(rule: &str, expected: impl fmt::Display, actual: impl fmt::Display) -> CaseError {
-    CaseError::Broken {
+    CaseError::Broken(BrokenRule {
+        case: "",
         rule: rule.to_owned(),
         expected: expected.to_string(),
         actual: actual.to_string(),
-    }
+    })
 }
 
 /// Checks `rule`: the actual value equals the expected one.
@@ -203,16 +196,7 @@ impl Runner {
         match outcome {
             Ok(()) => self.report.ran.push(case),
             Err(CaseError::Unsupported(reason)) => self.report.skipped.push(SkippedCase { case, reason }),
-            Err(CaseError::Broken {
-                rule,
-                expected,
-                actual,
-            }) => self.broken.push(BrokenRule {
-                case,
-                rule,
-                expected,
-                actual,
-            }),
+            Err(CaseError::Broken(broken)) => self.broken.push(BrokenRule { case, ..broken }),
         }
     }
 

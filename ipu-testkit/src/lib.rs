@@ -59,7 +59,7 @@ pub use controller_suite::{
     try_controller_suite,
 };
 pub use job_dsl::{job_from_dsl, raw_job_from_dsl};
-pub use liveness_suite::{LivenessBench, liveness_suite, try_liveness_suite};
+pub use liveness_suite::{LivenessBench, liveness_suite};
 pub use policy::{PolicyCheck, PolicyFailure, PolicyProperty, PolicyReport, check_policy, check_policy_with};
 pub use random::Random;
 pub use reference_inventory::ReferenceInventory;

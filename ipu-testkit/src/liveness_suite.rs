@@ -9,7 +9,7 @@ use ipu_allocator::Liveness;
 use ipu_core::allocator::{Entry, OwnerLiveness, Request};
 use serde_json::json;
 
-use crate::conformance::{CaseError, CaseOutcome, Runner, SuiteFailure, SuiteReport, broken, check_eq};
+use crate::conformance::{CaseError, CaseOutcome, Runner, SuiteReport, broken, check_eq};
 
 /// Time limit for the end of an owner to be observed.
 const OBSERVED_WITHIN: Duration = Duration::from_secs(30);
@@ -41,22 +41,6 @@ where
     B: LivenessBench,
     F: Future<Output = B> + Send + 'static,
 {
-    match try_liveness_suite(start).await {
-        Ok(report) => report,
-        Err(failure) => panic!("the liveness does not conform\n{failure}"),
-    }
-}
-
-/// Like [`liveness_suite`], but returns the broken rules as an error.
-///
-/// # Errors
-///
-/// [`SuiteFailure`] with every case that found a broken rule.
-pub async fn try_liveness_suite<B, F>(start: impl Fn() -> F) -> Result<SuiteReport, SuiteFailure>
-where
-    B: LivenessBench,
-    F: Future<Output = B> + Send + 'static,
-{
     let mut runner = Runner::new("liveness_suite");
     macro_rules! run {
         ($($case:ident),* $(,)?) => {
@@ -74,7 +58,10 @@ where
         a_successor_of_the_same_name_is_another_owner,
         concurrent_questions_get_the_same_answer,
     ];
-    runner.finish(&[])
+    match runner.finish(&[]) {
+        Ok(report) => report,
+        Err(failure) => panic!("the liveness does not conform\n{failure}"),
+    }
 }
 
 async fn a_running_owner_is_live(bench: &dyn LivenessBench) -> CaseOutcome {
