@@ -29,6 +29,7 @@ use crate::lease::Lease;
 use crate::listings::{Listings, unavailable};
 use crate::message::{Done, Message};
 use crate::options::Options;
+use crate::runner::call_within;
 use crate::shared::{EndedRequests, EntryChange, Shared};
 use crate::store::{Revision, Store, StoreError, StoreFill};
 use crate::usage::UsagePosition;
@@ -727,13 +728,8 @@ impl Allocator {
             });
         };
         let deadline = self.inner.options.times.deadline;
-        let late = VipuError::Timeout {
-            endpoint: name.to_string(),
-            waited: deadline,
-        };
         let call = controller.ipuof_config(id, gcd);
-        let reply = tokio::time::timeout(deadline, call).await.unwrap_or(Err(late));
-        crate::runner::record(&self.inner.pool, name, &reply);
+        let reply = call_within(deadline, &self.inner.pool, name, call).await;
         // The partition may have been released or reset during the call: its devices then belong to others.
         match self.get(id).await? {
             Some(entry) if entry.phase != Phase::Active => return Err(not_active(entry.phase.as_str())),

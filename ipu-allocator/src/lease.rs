@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -200,17 +199,6 @@ impl Liveness for LeaseLiveness {
         for id in partitions {
             observed.remove(*id);
         }
-    }
-}
-
-#[async_trait]
-impl Liveness for Arc<LeaseLiveness> {
-    async fn liveness_of(&self, entry: &Entry) -> OwnerLiveness {
-        self.judge(entry)
-    }
-
-    fn forget_silence(&self, partitions: &[&PartitionId]) {
-        (**self).forget_silence(partitions);
     }
 }
 

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use crate::message::{ListingResult, Message};
 use crate::options::Options;
-use crate::runner::record;
+use crate::runner::call_within;
 
 /// Interval at which the list of controllers is compared with the running tasks.
 const LIST_INTERVAL: Duration = Duration::from_millis(200);
@@ -282,14 +282,7 @@ impl Lister {
     }
 
     async fn call<T>(&self, call: impl Future<Output = Result<T, VipuError>> + Send) -> Result<T, VipuError> {
-        let deadline = self.options.times.deadline;
-        let late = VipuError::Timeout {
-            endpoint: self.name.to_string(),
-            waited: deadline,
-        };
-        let result = tokio::time::timeout(deadline, call).await.unwrap_or(Err(late));
-        record(&self.pool, &self.name, &result);
-        result
+        call_within(self.options.times.deadline, &self.pool, &self.name, call).await
     }
 }
 

@@ -136,20 +136,11 @@ impl ProcessHolder {
             Err(_) => OwnerLiveness::Unknown,
         }
     }
-
-    /// Returns whether the holder of `partition` is alive: [`OwnerLiveness::Unknown`] as long as processes
-    /// have outlived it that have the partition in [`PARTITION_MARKER`] or [`IpuofEnv::PARTITION`].
-    #[must_use]
-    pub fn liveness_as_holder_of(&self, partition: &PartitionId) -> OwnerLiveness {
-        match self.liveness() {
-            OwnerLiveness::Dead => Scan::take().liveness_without_holder(partition),
-            liveness => liveness,
-        }
-    }
 }
 
-/// The liveness of owners whose holder is a [`ProcessHolder`], as in
-/// [`liveness_as_holder_of`](ProcessHolder::liveness_as_holder_of). That of any other owner is unknown.
+/// The liveness of owners whose holder is a [`ProcessHolder`]. It is [`OwnerLiveness::Unknown`] as long as
+/// processes have outlived the holder that have the partition in [`PARTITION_MARKER`] or
+/// [`IpuofEnv::PARTITION`], and for any other owner.
 ///
 /// All holders of the record must be processes of one host: a process of another host looks like one of an
 /// earlier boot, which is dead. Run it as root if jobs run as several users, so that it sees their
@@ -704,15 +695,12 @@ ctypes.CDLL(None).pthread_exit(None)";
     #[test]
     fn a_process_with_the_partition_in_its_environment_keeps_it_after_the_holder() {
         let partition = format!("p-{}", std::process::id());
-        let dead = ProcessHolder {
-            boot: "another".into(),
-            ..ProcessHolder::own().unwrap()
-        };
         let id = PartitionId::new(&*partition).unwrap();
+        let liveness = || Scan::take().liveness_without_holder(&id);
         for variable in [PARTITION_MARKER, IpuofEnv::PARTITION] {
             let mut left = Command::new("sleep");
             let mut left = left.arg("600").env(variable, &partition).spawn().unwrap();
-            assert_eq!(dead.liveness_as_holder_of(&id), OwnerLiveness::Unknown);
+            assert_eq!(liveness(), OwnerLiveness::Unknown);
             let found: Vec<_> = marked(&partition)
                 .unwrap()
                 .iter()
@@ -722,7 +710,7 @@ ctypes.CDLL(None).pthread_exit(None)";
             assert_eq!(found, Vec::from_iter(expected));
             left.kill().unwrap();
             left.wait().unwrap();
-            assert_eq!(dead.liveness_as_holder_of(&id), OwnerLiveness::Dead);
+            assert_eq!(liveness(), OwnerLiveness::Dead);
         }
     }
 }

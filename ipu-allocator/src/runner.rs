@@ -47,21 +47,13 @@ struct CallTarget<'a> {
 }
 
 impl CallTarget<'_> {
-    /// Makes one call, and records its result in the controller's health.
+    /// Makes one call like [`call_within`], unless it is too late to send it.
     async fn within<T>(
         &self,
         call: impl Future<Output = Result<T, VipuError>> + Send,
     ) -> Result<T, VipuError> {
-        let late = VipuError::Timeout {
-            endpoint: self.call.controller.to_string(),
-            waited: self.deadline,
-        };
         let call = send_before(self.latest, call);
-        let result = tokio::time::timeout(self.deadline, call)
-            .await
-            .unwrap_or(Err(late));
-        record(self.pool, &self.call.controller, &result);
-        result
+        call_within(self.deadline, self.pool, &self.call.controller, call).await
     }
 
     fn id(&self) -> &PartitionId {
@@ -165,9 +157,26 @@ fn unanswered(call: &Call, error: &VipuError) -> Reply {
     }
 }
 
+/// Makes a call to the controller `name`, answered within `deadline`, and records its result in the health of
+/// the controller.
+pub(crate) async fn call_within<T>(
+    deadline: Duration,
+    pool: &ControllerPool,
+    name: &ControllerName,
+    call: impl Future<Output = Result<T, VipuError>> + Send,
+) -> Result<T, VipuError> {
+    let late = VipuError::Timeout {
+        endpoint: name.to_string(),
+        waited: deadline,
+    };
+    let result = tokio::time::timeout(deadline, call).await.unwrap_or(Err(late));
+    record(pool, name, &result);
+    result
+}
+
 /// Records the result of a call in the health of its controller, and logs when the controller is lost and
 /// when it is back.
-pub(crate) fn record<T>(pool: &ControllerPool, name: &ControllerName, result: &Result<T, VipuError>) {
+fn record<T>(pool: &ControllerPool, name: &ControllerName, result: &Result<T, VipuError>) {
     let is_lost = || pool.member(name).is_some_and(|member| member.health.is_open());
     let before = is_lost();
     pool.record(name, result);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ipu_core::allocator::{Change, Ended, Entry, Hardware, Policy, State};
 use ipu_core::{BootTime, ControllerName, Owner, PartitionId, Reason, Timestamp};
 use ipu_vipu_client::boot_time;
-use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::{broadcast, oneshot, watch};
 
 use crate::clock::Clock;
@@ -182,7 +182,7 @@ impl Shared {
     }
 
     pub(crate) fn publish_all(&self, state: &State, hardware: &Hardware, policy: &Arc<Policy>) {
-        let mut published = self.published_mut();
+        let mut published = self.published.write();
         published.generation += 1;
         published.state = state.clone();
         published.hardware = hardware.clone();
@@ -202,7 +202,7 @@ impl Shared {
     ) {
         let mut feed = Vec::new();
         {
-            let mut published = self.published_mut();
+            let mut published = self.published.write();
             published.generation += 1;
             changes.iter().for_each(|change| published.state.apply(change));
             published.hardware = hardware.clone();
@@ -348,9 +348,5 @@ impl Shared {
         });
         *view = Some(Arc::clone(&newest));
         newest
-    }
-
-    fn published_mut(&self) -> RwLockWriteGuard<'_, PublishedState> {
-        self.published.write()
     }
 }

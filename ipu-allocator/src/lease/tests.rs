@@ -1,5 +1,6 @@
 //! Leases. The test moves the time of day, and lets time pass.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ipu_core::allocator::OwnerLiveness::{Dead, Live, Unknown};
@@ -141,7 +142,7 @@ async fn an_owner_without_a_lease_is_of_unknown_liveness() {
     let other = entry("a", "process:b:1:2:3");
     assert_eq!(bed.judge_for(120, &other).await, Unknown);
     assert_eq!(format!("{:?}", bed.judge), "LeaseLiveness { .. }");
-    assert_eq!(Arc::new(bed.judge).liveness_of(&other).await, Unknown);
+    assert_eq!(bed.judge.liveness_of(&other).await, Unknown);
 }
 
 #[tokio::test(start_paused = true)]

@@ -19,8 +19,6 @@ struct Content {
     usage: Vec<UsageRecord>,
 }
 
-impl MemoryStore {}
-
 #[async_trait]
 impl Store for MemoryStore {
     async fn open(&self) -> Result<Record, StoreError> {
