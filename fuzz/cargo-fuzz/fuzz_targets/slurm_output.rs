@@ -1,4 +1,0 @@
-//! `ipu_fuzz::slurm_output` under libFuzzer.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| ipu_fuzz::slurm_output(bytes));
