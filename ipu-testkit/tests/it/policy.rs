@@ -9,7 +9,8 @@ use ipu_core::hardware::{Block, InventoryView};
 use ipu_core::placement::{PlacementPolicy, PlacementRequest};
 use ipu_testkit::{PolicyCheck, PolicyProperty, check_policy, check_policy_with};
 
-use mutants::{Declines, GivesUpEarly, Spread};
+use crate::score::policies::Spread;
+use mutants::{Declines, GivesUpEarly};
 
 /// Asserts that the placement page contains this text.
 #[track_caller]

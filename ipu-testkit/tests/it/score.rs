@@ -5,6 +5,6 @@ mod allocator;
 mod audit;
 mod known_scores;
 mod metamorphic;
-mod policies;
+pub(crate) mod policies;
 mod swf;
 mod synthetic;

@@ -1,7 +1,6 @@
 //! The policy of the guide, and mutants with one defect each.
 
 use std::cell::Cell;
-use std::cmp::Reverse;
 
 use ipu_core::IpuCount;
 use ipu_core::hardware::{Block, Inventory, InventoryView, IpuAddress, Topology};
@@ -29,21 +28,6 @@ macro_rules! policy {
             }
         }
     };
-}
-
-/// Correct policy of the guide.
-#[derive(Default)]
-pub(super) struct Spread;
-
-impl PlacementPolicy for Spread {
-    fn name(&self) -> &'static str {
-        "spread"
-    }
-
-    fn choose(&self, view: &InventoryView<'_>, request: &PlacementRequest) -> Option<Block> {
-        view.blocks(request.size)
-            .min_by_key(|block| Reverse(view.free_in(block.first().link_domain)))
-    }
 }
 
 policy!(

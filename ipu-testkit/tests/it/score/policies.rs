@@ -9,7 +9,7 @@ use ipu_core::placement::{BestFit, FirstFit, PlacementPolicy, PlacementRequest};
 use ipu_testkit::{Trace, TraceJob};
 use proptest::prelude::*;
 
-/// Chooses the link domain with the most free IPUs.
+/// The policy of the guide: chooses the link domain with the most free IPUs.
 #[derive(Debug, Default)]
 pub(crate) struct Spread;
 
