@@ -9,10 +9,10 @@ use crate::pool::command::PoolCommand;
 use crate::render_command::{CheckArguments, RenderArguments};
 
 const EXAMPLES: &str = "\
-Hooks command_of slurm.conf take no arguments. Link the program by the name command_of the hook:
+Hooks of slurm.conf take no arguments. Link the program by the name of the hook:
   ln -s ipu-slurm /usr/lib/ipu-slurm/prolog-slurmctld
 
-The configuration is vipu.conf next to slurm.conf: in the directory command_of SLURM_CONF, or in /etc/slurm.
+The configuration is vipu.conf next to slurm.conf: in the directory of SLURM_CONF, or in /etc/slurm.
 
 Exit codes:
   0  done
