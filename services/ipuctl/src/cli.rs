@@ -88,14 +88,8 @@ pub(crate) struct Global {
     pub(crate) state_dir: Option<PathBuf>,
 
     /// Timeout of a call to the controller or proxy, in seconds
-    #[arg(
-        long,
-        global = true,
-        value_name = "SECONDS",
-        default_value_t = 30,
-        env = "IPUCTL_TIMEOUT",
-        hide_short_help = true
-    )]
+    #[arg(long, global = true, value_name = "SECONDS", env = "IPUCTL_TIMEOUT")]
+    #[arg(default_value_t = 30, hide_short_help = true)]
     #[arg(value_parser = option_value::number(
         1_u64..=3600,
         "must be a number of seconds from 1 to 3600; use 30, for example",
@@ -106,12 +100,10 @@ pub(crate) struct Global {
     #[arg(
         long,
         global = true,
-        hide = true,
         value_name = "MILLISECONDS",
-        default_value_t = DEFAULT_SERVER_IDLE_MILLIS,
-        env = "IPUCTL_SERVER_IDLE_MILLIS",
-        hide_env = true
+        env = "IPUCTL_SERVER_IDLE_MILLIS"
     )]
+    #[arg(default_value_t = DEFAULT_SERVER_IDLE_MILLIS, hide = true, hide_env = true)]
     pub(crate) server_idle_millis: u64,
 
     /// Print warnings and errors only
@@ -263,12 +255,8 @@ pub(crate) struct RunArgs {
     pub(crate) grace: u64,
 
     /// Network interface of Open MPI's TCP traffic (`btl_tcp_if_include`)
-    #[arg(
-        long,
-        value_name = "INTERFACE",
-        default_value = "lo",
-        env = "IPUCTL_MPI_INTERFACE"
-    )]
+    #[arg(long, value_name = "INTERFACE", env = "IPUCTL_MPI_INTERFACE")]
+    #[arg(default_value = "lo")]
     pub(crate) mpi_interface: String,
 }
 

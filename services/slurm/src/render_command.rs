@@ -36,11 +36,8 @@ pub(crate) struct CheckArguments {
     #[arg(long, value_name = "DIR", default_value = "/usr/lib/ipu-slurm")]
     hook_directory: String,
     /// Path of the SPANK plugin on all hosts.
-    #[arg(
-        long,
-        value_name = "FILE",
-        default_value = "/usr/local/lib/slurm/libspank_vipu.so"
-    )]
+    #[arg(long, value_name = "FILE")]
+    #[arg(default_value = "/usr/local/lib/slurm/libspank_vipu.so")]
     spank_plugin: String,
     /// URL of the proxy, for a vipu.conf without one.
     #[arg(long, value_name = "URL", default_value = "unix:/run/vipu-proxy/socket")]

@@ -10,55 +10,28 @@ use vipu_proxy::PlacementSetting;
 #[command(next_help_heading = "Proxy options")]
 pub(crate) struct ProxyArgs {
     /// URL of a vipu-proxy to use instead of a local server
-    #[arg(
-        long,
-        global = true,
-        value_name = "URL",
-        env = "IPUCTL_PROXY",
-        hide_short_help = true
-    )]
+    #[arg(long, global = true, value_name = "URL", env = "IPUCTL_PROXY")]
+    #[arg(hide_short_help = true)]
     pub(crate) proxy: Option<String>,
 
     /// Token file for the proxy, read for every request
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILE",
-        env = "IPUCTL_PROXY_TOKEN_FILE",
-        hide_short_help = true
-    )]
+    #[arg(long, global = true, value_name = "FILE", env = "IPUCTL_PROXY_TOKEN_FILE")]
+    #[arg(hide_short_help = true)]
     pub(crate) proxy_token_file: Option<PathBuf>,
 
     /// CA certificate of the proxy, for https
-    #[arg(
-        long,
-        global = true,
-        value_name = "PEM FILE",
-        env = "IPUCTL_PROXY_CA",
-        hide_short_help = true
-    )]
+    #[arg(long, global = true, value_name = "PEM FILE", env = "IPUCTL_PROXY_CA")]
+    #[arg(hide_short_help = true)]
     pub(crate) proxy_ca: Option<PathBuf>,
 
     /// Client certificate for the proxy
-    #[arg(
-        long,
-        global = true,
-        value_name = "PEM FILE",
-        env = "IPUCTL_PROXY_CERT",
-        requires_all = ["proxy_key", "proxy_ca"],
-        hide_short_help = true
-    )]
+    #[arg(long, global = true, value_name = "PEM FILE", env = "IPUCTL_PROXY_CERT")]
+    #[arg(requires_all = ["proxy_key", "proxy_ca"], hide_short_help = true)]
     pub(crate) proxy_cert: Option<PathBuf>,
 
     /// Private key of the client certificate for the proxy
-    #[arg(
-        long,
-        global = true,
-        value_name = "PEM FILE",
-        env = "IPUCTL_PROXY_KEY",
-        requires = "proxy_cert",
-        hide_short_help = true
-    )]
+    #[arg(long, global = true, value_name = "PEM FILE", env = "IPUCTL_PROXY_KEY")]
+    #[arg(requires = "proxy_cert", hide_short_help = true)]
     pub(crate) proxy_key: Option<PathBuf>,
 }
 
@@ -67,56 +40,28 @@ pub(crate) struct ProxyArgs {
 #[command(next_help_heading = "Controller TLS and credentials")]
 pub(crate) struct ControllerCredentials {
     /// CA certificate of the controller; enables TLS
-    #[arg(
-        long,
-        global = true,
-        value_name = "PEM FILE",
-        env = "IPUCTL_TLS_CA",
-        hide_short_help = true
-    )]
+    #[arg(long, global = true, value_name = "PEM FILE", env = "IPUCTL_TLS_CA")]
+    #[arg(hide_short_help = true)]
     pub(crate) tls_ca: Option<PathBuf>,
 
     /// Client certificate
-    #[arg(
-        long,
-        global = true,
-        value_name = "PEM FILE",
-        env = "IPUCTL_TLS_CERT",
-        requires = "tls_key",
-        hide_short_help = true
-    )]
+    #[arg(long, global = true, value_name = "PEM FILE", env = "IPUCTL_TLS_CERT")]
+    #[arg(requires = "tls_key", hide_short_help = true)]
     pub(crate) tls_cert: Option<PathBuf>,
 
     /// Private key of the client certificate
-    #[arg(
-        long,
-        global = true,
-        value_name = "PEM FILE",
-        env = "IPUCTL_TLS_KEY",
-        requires = "tls_cert",
-        hide_short_help = true
-    )]
+    #[arg(long, global = true, value_name = "PEM FILE", env = "IPUCTL_TLS_KEY")]
+    #[arg(requires = "tls_cert", hide_short_help = true)]
     pub(crate) tls_key: Option<PathBuf>,
 
     /// V-IPU user id
-    #[arg(
-        long,
-        global = true,
-        value_name = "ID",
-        env = "IPUCTL_USER_ID",
-        hide_short_help = true
-    )]
+    #[arg(long, global = true, value_name = "ID", env = "IPUCTL_USER_ID")]
+    #[arg(hide_short_help = true)]
     pub(crate) user_id: Option<String>,
 
     /// File with the access key of the V-IPU user
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILE",
-        env = "IPUCTL_ACCESS_KEY_FILE",
-        requires = "user_id",
-        hide_short_help = true
-    )]
+    #[arg(long, global = true, value_name = "FILE", env = "IPUCTL_ACCESS_KEY_FILE")]
+    #[arg(requires = "user_id", hide_short_help = true)]
     pub(crate) access_key_file: Option<PathBuf>,
 }
 
