@@ -8,6 +8,7 @@ mod connection;
 mod display;
 mod env_expand;
 mod exit_code;
+mod input;
 mod local_server;
 mod manifest;
 mod option_value;

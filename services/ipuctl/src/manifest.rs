@@ -1,8 +1,5 @@
 //! Reads manifests, selects an IPUJob, validates it and reports ignored fields.
 
-use std::io::Read as _;
-use std::path::Path;
-
 use ipu_core::AllocationId;
 use ipu_core::job::{JobSpec, Limits, Violation};
 use ipu_k8s::crd::{
@@ -11,6 +8,7 @@ use ipu_k8s::crd::{
 };
 
 use crate::exit_code::{Code, Failure};
+use crate::input::{input_name, read_input};
 use crate::output::Output;
 
 /// A valid IPUJob.
@@ -31,12 +29,9 @@ pub(crate) struct Overrides {
 /// Returns the IPUJobs of the file, with `--name` only that one. Other documents are reported and skipped.
 pub(crate) fn read(arguments: &crate::cli::Manifest, output: &Output) -> Result<Vec<Manifest>, Failure> {
     let file = &arguments.file;
-    let name = if file == Path::new("-") {
-        "standard input".to_owned()
-    } else {
-        file.display().to_string()
-    };
-    let text = text_of(file, &name)?;
+    let name = input_name(file);
+    // One byte more than the limit, so that a file that is too large is detected.
+    let text = read_input(file, MAX_MANIFEST_BYTES as u64 + 1)?;
     let edits = arguments
         .set
         .iter()
@@ -244,33 +239,6 @@ pub(crate) fn user() -> String {
     uzers::get_user_by_uid(uid)
         .and_then(|user| user.name().to_str().map(str::to_owned))
         .unwrap_or_else(|| format!("uid-{uid}"))
-}
-
-fn text_of(file: &Path, name: &str) -> Result<String, Failure> {
-    let unreadable = |error: std::io::Error| {
-        let code = if error.kind() == std::io::ErrorKind::NotFound {
-            Code::NotFound
-        } else {
-            Code::Data
-        };
-        Failure::because(code, format!("read {name}"), error)
-    };
-    let mut text = String::new();
-    // One byte more than the limit, so that a file that is too large is detected.
-    let limit = MAX_MANIFEST_BYTES as u64 + 1;
-    if file == Path::new("-") {
-        std::io::stdin()
-            .take(limit)
-            .read_to_string(&mut text)
-            .map_err(unreadable)?;
-    } else {
-        std::fs::File::open(file)
-            .map_err(unreadable)?
-            .take(limit)
-            .read_to_string(&mut text)
-            .map_err(unreadable)?;
-    }
-    Ok(text)
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! `ipuctl decide`: the core for programs in other languages. Reads a job and its observed state, prints the
 //! plan.
 
-use std::io::Read as _;
 use std::path::Path;
 
 use ipu_core::job::{Limits, Observation, Plan, RawJob, Violation, Warning, check_plan, plan};
@@ -9,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cli::{Decide, Format};
 use crate::exit_code::{Code, Failure};
+use crate::input::read_input;
 use crate::output::Output;
 use crate::table;
 
@@ -37,7 +37,8 @@ struct DecideOutput {
 
 /// Prints the plan for one request. The version is checked first, so that the error names a newer one.
 pub(crate) fn run(arguments: &Decide, format: Format, output: &Output) -> Result<Code, Failure> {
-    let value: serde_json::Value = serde_json::from_str(&read_request(arguments.file.as_deref())?)
+    let file = arguments.file.as_deref().unwrap_or(Path::new("-"));
+    let value: serde_json::Value = serde_json::from_str(&read_input(file, MAX_INPUT_BYTES)?)
         .map_err(|error| Failure::because(Code::Data, "the request is not JSON", error))?;
     match value.get("format").and_then(serde_json::Value::as_u64) {
         Some(found) if found == u64::from(FORMAT_VERSION) => {}
@@ -100,19 +101,4 @@ pub(crate) fn run(arguments: &Decide, format: Format, output: &Output) -> Result
     let format = if format.is_text() { Format::Json } else { format };
     output.result(&table::render(format, &response, String::new)?);
     Ok(code)
-}
-
-fn read_request(file: Option<&Path>) -> Result<String, Failure> {
-    let mut text = String::new();
-    let read = match file.filter(|file| *file != Path::new("-")) {
-        None => std::io::stdin().take(MAX_INPUT_BYTES).read_to_string(&mut text),
-        Some(file) => {
-            let opened = std::fs::File::open(file).map_err(|error| {
-                Failure::because(Code::NotFound, format!("open {}", file.display()), error)
-            })?;
-            opened.take(MAX_INPUT_BYTES).read_to_string(&mut text)
-        }
-    };
-    read.map_err(|error| Failure::because(Code::Data, "read the request", error))?;
-    Ok(text)
 }

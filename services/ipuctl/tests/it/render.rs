@@ -151,7 +151,7 @@ fn macvlan_names_invalid_input_with_the_rule_and_a_fix() {
             "--exclude 10.247.208.200/32",
         ),
         (65, &["--server-version-json", &empty], "missing field `host`"),
-        (66, &["--server-version-json", "/none.json"], "open /none.json"),
+        (66, &["--server-version-json", "/none.json"], "read /none.json"),
     ] {
         let iface = if options.contains(&"--iface") {
             &MACVLAN[..2]

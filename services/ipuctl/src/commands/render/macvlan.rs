@@ -1,6 +1,5 @@
 //! `ipuctl render macvlan`: listing 5.2 of the RDMA guide, for the network of the IPUs.
 
-use std::io::Read as _;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
@@ -10,6 +9,7 @@ use serde_json::json;
 
 use crate::cli::{Format, MacvlanArgs};
 use crate::exit_code::{Code, Failure};
+use crate::input::read_input;
 use crate::output::Output;
 use crate::table;
 
@@ -95,16 +95,7 @@ fn scalar(name: &str) -> String {
 
 /// Returns the host of the controller, without the port.
 fn controller_in(file: &Path) -> Result<String, Failure> {
-    let mut text = String::new();
-    let read = if file == Path::new("-") {
-        std::io::stdin().take(MAX_INPUT_BYTES).read_to_string(&mut text)
-    } else {
-        std::fs::File::open(file)
-            .map_err(|error| Failure::because(Code::NotFound, format!("open {}", file.display()), error))?
-            .take(MAX_INPUT_BYTES)
-            .read_to_string(&mut text)
-    };
-    read.map_err(|error| Failure::because(Code::Data, format!("read {}", file.display()), error))?;
+    let text = read_input(file, MAX_INPUT_BYTES)?;
     let answer: ServerVersionAnswer = serde_json::from_str(&text).map_err(|error| {
         let message = "--server-version-json: the file must be the output of `ipuctl server-version --json` \
                        or `vipu --server-version --showjson`";
