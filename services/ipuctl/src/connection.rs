@@ -174,15 +174,13 @@ pub(crate) fn controller_failure(status: &ControllerStatus) -> Failure {
 }
 
 /// Returns the failure of a request that can never fit, or that does not fit now and must not queue.
-pub(crate) fn does_not_fit(id: &PartitionId, reason: &Reason) -> Failure {
+/// `partition` names the requested partition.
+pub(crate) fn does_not_fit(partition: &str, reason: &Reason) -> Failure {
     let text = display::reason(reason);
     if reason.code.is_permanent() {
-        Failure::new(Code::Impossible, format!("partition {id} can never fit: {text}"))
+        Failure::new(Code::Impossible, format!("{partition} can never fit: {text}"))
     } else {
-        Failure::new(
-            Code::NoCapacity,
-            format!("partition {id} does not fit now: {text}"),
-        )
+        Failure::new(Code::NoCapacity, format!("{partition} does not fit now: {text}"))
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ipu_core::hardware::IpuPlace;
 use ipu_core::{PartitionId, Reason, ReasonCode};
-use ipu_proxy_client::{BlockerDocument, CordonDocument, OwnerDocument, WaitingDocument};
+use ipu_proxy_client::{BlockerDocument, CordonDocument, OwnerDocument, PartitionDocument, WaitingDocument};
 
 use crate::time;
 
@@ -57,6 +57,17 @@ pub(crate) fn places(places: &[IpuPlace]) -> String {
         .collect();
     let noun = if places.len() == 1 { "IPU" } else { "IPUs" };
     format!("{noun} {}", runs.join(", "))
+}
+
+/// Returns the message that a partition is active, with its IPUs.
+pub(crate) fn active(partition: &PartitionDocument, ipus: &[IpuPlace]) -> String {
+    let controller = partition.controller.as_ref();
+    format!(
+        "partition {} is active: {} of {}",
+        partition.id,
+        places(ipus),
+        controller.map_or("", |controller| controller.name.as_str())
+    )
 }
 
 /// Returns the places as a table cell of the form `LINK-DOMAIN:IPUS`, such as `0:4-11`.

@@ -228,7 +228,7 @@ async fn create(
             && existing.owner.as_ref() == Some(&request.owner)
             && let Some(waiting) = &existing.waiting
         {
-            return Err(does_not_fit(id, &waiting.reason));
+            return Err(does_not_fit(&format!("partition {id}"), &waiting.reason));
         }
         // An admitted request waits for the controller only, unless the controller rejects it.
         match proxy.put(id, request, OnNoCapacity::Reject).await {
@@ -274,7 +274,7 @@ async fn create(
             return keep(active?, request, connection).await;
         }
         Ok(reason) = rejected.wait_for(Option::is_some) => {
-            let failure = reason.as_ref().map(|reason| does_not_fit(id, reason));
+            let failure = reason.as_ref().map(|reason| does_not_fit(&format!("partition {id}"), reason));
             failure.unwrap_or_else(|| Failure::new(Code::NoCapacity, format!("partition {id} does not fit now")))
         }
         () = signals.next() => {
@@ -368,7 +368,7 @@ async fn request_failure(
     if error.code() == Some("DoesNotFit")
         && let Some(reason) = error.reason()
     {
-        return does_not_fit(id, reason);
+        return does_not_fit(&format!("partition {id}"), reason);
     }
     if error.code() != Some("OtherProperties") {
         return error.into();
@@ -409,16 +409,7 @@ async fn print_active(
     // The document of the single partition has its IPUs.
     let observed = connection.proxy.partition(&partition.id).await;
     let partition = observed.as_ref().unwrap_or(partition);
-    let controller = partition
-        .controller
-        .as_ref()
-        .map(|controller| controller.name.to_string());
-    output.say(&format!(
-        "partition {} is active: {} of {}",
-        partition.id,
-        display::places(&partition.ipus),
-        controller.unwrap_or_default()
-    ));
+    output.say(&display::active(partition, &partition.ipus));
     if !format.is_text() {
         output.result(&render(format, partition, String::new)?);
     }

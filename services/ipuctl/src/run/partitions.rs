@@ -13,7 +13,7 @@ use ipu_proxy_client::{
 
 use super::host_job::Address;
 use crate::commands::gc;
-use crate::connection::{Connection, simulated_mark};
+use crate::connection::{Connection, does_not_fit, simulated_mark};
 use crate::display;
 use crate::exit_code::{Code, Failure};
 use crate::output::Output;
@@ -374,16 +374,8 @@ impl<'a> Partitions<'a> {
         } else {
             format!(", reset for attempt {}", document.attempt)
         };
-        let controller = document
-            .controller
-            .as_ref()
-            .map(|controller| controller.name.to_string());
-        self.output.say(&format!(
-            "partition {} is active: {} of {}{attempt}",
-            document.id,
-            display::places(&places),
-            controller.unwrap_or_default()
-        ));
+        let text = display::active(document, &places);
+        self.output.say(&format!("{text}{attempt}"));
     }
 }
 
@@ -400,11 +392,5 @@ fn owner(job: &JobSpec) -> OwnerDocument {
 
 /// Returns the failure of a request that can never fit, or that does not fit now and must not queue.
 fn rejected(size: u32, reason: &Reason) -> Failure {
-    let text = display::reason(reason);
-    let partition = format!("a partition of {}", display::count(size, "IPU"));
-    if reason.code.is_permanent() {
-        Failure::new(Code::Impossible, format!("{partition} can never fit: {text}"))
-    } else {
-        Failure::new(Code::NoCapacity, format!("{partition} does not fit now: {text}"))
-    }
+    does_not_fit(&format!("a partition of {}", display::count(size, "IPU")), reason)
 }
