@@ -430,9 +430,12 @@ fn every_command_of_a_shared_proxy_works_without_one() {
     let create = ["partition", "create", "half", "--size", "8", "-n", "team"];
     assert_eq!(home.run(&create).code, 0);
     assert_eq!(home.json(&["stats"])["team"], json!({"used": 8, "available": 8}));
+    let stats = home.run(&["stats"]).out;
+    assert!(stats.contains("team       8     8"), "{stats}");
     assert_eq!(home.run(&["plan", "--size", "16"]).code, 75);
     assert_eq!(home.run(&["plan", "--size", "16", "--if-ended", "half"]).code, 0);
     assert_eq!(home.json(&["waiting"]), json!([]));
+    assert_eq!(home.run(&["waiting"]).err, "No queued requests found.\n");
     assert_eq!(
         home.json(&["controllers"])["controllers"][0]["name"],
         "simulated-pod16"

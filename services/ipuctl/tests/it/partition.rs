@@ -9,7 +9,18 @@ use crate::harness::{Home, Running};
 #[test]
 fn a_partition_is_created_reset_and_removed() {
     let home = Home::new();
-    let created = home.run(&["partition", "create", "p4", "--size", "4", "--num-gcds", "2"]);
+    let create = [
+        "partition",
+        "create",
+        "p4",
+        "--size",
+        "4",
+        "--num-gcds",
+        "2",
+        "-n",
+        "team",
+    ];
+    let created = home.run(&create);
     assert_eq!(created.code, 0, "{created:?}");
     let listed = home.json(&["partition", "list"]);
     assert_eq!(listed[0]["id"], "p4");
@@ -17,7 +28,10 @@ fn a_partition_is_created_reset_and_removed() {
         (&listed[0]["size"], &listed[0]["gcds"], &listed[0]["state"]),
         (&json!(4), &json!(2), &json!("active"))
     );
-    assert_eq!(listed[0]["owner"]["kind"], "User");
+    assert_eq!(
+        (&listed[0]["owner"]["kind"], &listed[0]["owner"]["namespace"]),
+        (&json!("User"), &json!("team"))
+    );
     assert!(home.run(&["partition", "list"]).out.contains("p4"));
     let config: Value =
         serde_json::from_str(&home.run(&["partition", "config", "p4", "--gcd", "1"]).out).unwrap();
@@ -25,7 +39,11 @@ fn a_partition_is_created_reset_and_removed() {
     assert!(!config["devices"].as_array().unwrap().is_empty());
     let reset = home.run(&["partition", "reset", "p4"]);
     assert_eq!(reset.code, 0, "{reset:?}");
-    assert_eq!(home.json(&["partition", "get", "p4"])["state"], "active");
+    let shown = home.json(&["partition", "get", "p4"]);
+    assert_eq!(
+        (&shown["state"], &shown["attempt"]),
+        (&json!("active"), &json!(1))
+    );
     assert_eq!(home.json(&["query", "8"])["numOfPartitions"], 1);
     assert_eq!(home.run(&["gc"]).code, 0);
     assert_eq!(
@@ -88,7 +106,9 @@ fn partitions_are_listed_as_table_wide_table_and_names() {
     assert_eq!(home.run(&["partition", "get", "third"]).code, 66);
     let described = home.run(&["partition", "describe", "first"]).out;
     assert!(
-        described.contains("Size:           4 IPUs\n") && described.contains("Owner kind:     User\n"),
+        described.contains("Size:           4 IPUs\n")
+            && described.contains("IPUs:           0:0-3\n")
+            && described.contains("Owner kind:     User\n"),
         "{described}"
     );
     assert_eq!(home.run(&["partition", "describe", "third"]).code, 66);
@@ -129,15 +149,18 @@ fn an_invalid_partition_is_rejected_before_it_has_an_effect() {
 fn a_partition_with_other_properties_is_reported_with_both_values() {
     let home = Home::new();
     assert_eq!(home.run(&["partition", "create", "a", "--size", "4"]).code, 0);
-    let done = home.run(&["partition", "create", "a", "--size", "8", "--num-gcds", "2"]);
-    assert_eq!(
-        (done.code, done.err.as_str()),
-        (
-            65,
-            "error: partition a exists with other properties (size is 4, requested 8; num-gcds is 1, requested 2; \
-             num-replicas is 1, requested 2); use its values, or remove it first\n"
-        )
-    );
+    let create = ["partition", "create", "a", "--size", "8", "--num-gcds", "2"];
+    for no_wait in [&[][..], &["--no-wait"]] {
+        let done = home.run(&[&create[..], no_wait].concat());
+        assert_eq!(
+            (done.code, done.err.as_str()),
+            (
+                65,
+                "error: partition a exists with other properties (size is 4, requested 8; num-gcds is 1, \
+                 requested 2; num-replicas is 1, requested 2); use its values, or remove it first\n"
+            )
+        );
+    }
 }
 
 #[test]
@@ -148,7 +171,7 @@ fn a_watch_prints_a_line_for_each_change_until_it_is_interrupted() {
         unsupported.code == 64 && unsupported.err.contains("--watch supports"),
         "{unsupported:?}"
     );
-    let mut watch = Running::start(home.command(&["partition", "ls", "-w"]));
+    let mut watch = Running::start(home.command(&["partition", "ls", "-w", "-o", "wide"]));
     watch.wait_for("No partitions found.");
     assert_eq!(home.run(&["partition", "create", "p4", "--size", "4"]).code, 0);
     let line = watch.wait_for(" active ");
@@ -160,6 +183,10 @@ fn a_watch_prints_a_line_for_each_change_until_it_is_interrupted() {
     let (code, output) = watch.end();
     assert_eq!(code, 130, "{output:#?}");
     let headers = output.iter().filter(|line| line.starts_with("PARTITION "));
+    assert!(
+        headers.clone().all(|line| line.ends_with("REASON")),
+        "{output:#?}"
+    );
     assert_eq!(headers.count(), 1, "{output:#?}");
 }
 

@@ -91,42 +91,6 @@ impl Drop for ProxyFixture {
 }
 
 #[test]
-fn a_partition_is_created_reset_and_removed_through_a_proxy() {
-    let fixture = ProxyFixture::start();
-    fixture.ok(&[
-        "partition",
-        "create",
-        "p4",
-        "--size",
-        "4",
-        "--num-gcds",
-        "2",
-        "-n",
-        "team",
-    ]);
-    let listed = fixture.json(&["partition", "list"]);
-    assert_eq!(
-        (&listed[0]["id"], &listed[0]["state"], &listed[0]["gcds"]),
-        (&json!("p4"), &json!("active"), &json!(2))
-    );
-    assert_eq!(listed[0]["owner"]["namespace"], "team");
-    let shown = fixture.json(&["partition", "get", "p4"]);
-    assert_eq!(shown["ipus"].as_array().unwrap().len(), 4, "{shown}");
-    let stats = fixture.json(&["stats"]);
-    assert_eq!(stats["team"], json!({"used": 4, "available": 28}));
-    let table = fixture.ok(&["stats"]);
-    assert!(table.contains("team       4     28"), "{table}");
-    assert_eq!(fixture.json(&["query", "2"])["numOfPartitions"], 14);
-    fixture.ok(&["partition", "reset", "p4"]);
-    assert_eq!(fixture.json(&["partition", "get", "p4"])["attempt"], 1);
-    let config = fixture.json(&["partition", "config", "p4", "--gcd", "1"]);
-    assert_eq!(config["attributes"]["GCD Id"], "1", "{config}");
-    fixture.ok(&["partition", "delete", "p4"]);
-    assert_eq!(fixture.json(&["partition", "list"]), json!([]));
-    fixture.fails(66, &["partition", "get", "p4"], "NotFound");
-}
-
-#[test]
 fn the_exit_code_tells_the_cause_of_a_failure() {
     let fixture = ProxyFixture::start();
     fixture.ok(&["partition", "create", "all", "--size", "32"]);
@@ -260,13 +224,6 @@ fn repair_and_gc_find_nothing_to_do_at_a_settled_proxy() {
 }
 
 #[test]
-fn server_version_prints_the_only_controller_of_a_proxy() {
-    let fixture = ProxyFixture::start();
-    let version = fixture.ok(&["server-version"]);
-    assert!(version.contains("\nhost: 127.0.0.1:"), "{version}");
-}
-
-#[test]
 fn a_job_runs_through_a_proxy_with_a_lease() {
     let fixture = ProxyFixture::start();
     let script = "echo on $IPUOF_VIPU_API_PARTITION_ID; while [ ! -e gate ]; do sleep 0.05; done";
@@ -346,30 +303,6 @@ fn a_run_on_another_host_that_shares_the_home_directory_keeps_its_partition() {
 }
 
 #[test]
-fn a_partition_with_other_properties_is_reported_with_both_values_through_a_proxy() {
-    let fixture = ProxyFixture::start();
-    fixture.ok(&["partition", "create", "a", "--size", "4"]);
-    let message = "error: partition a exists with other properties (size is 4, requested 8); use its values, or \
-                   remove it first\n";
-    let create = ["partition", "create", "a", "--size", "8"];
-    fixture.fails(65, &create, message);
-    fixture.fails(65, &[&create[..], &["--no-wait"]].concat(), message);
-}
-
-#[test]
-fn a_watch_through_a_proxy_prints_a_line_for_each_change() {
-    let fixture = ProxyFixture::start();
-    fixture.ok(&["partition", "create", "a", "--size", "4"]);
-    let command = fixture.arguments(&["partition", "list", "--watch", "-o", "wide"]);
-    let mut watch = Running::start(fixture.home.command(&command));
-    watch.wait_for("a          active ");
-    fixture.ok(&["partition", "remove", "a"]);
-    watch.wait_for("a          removed ");
-    watch.signal("-INT");
-    assert_eq!(watch.end().0, 130);
-}
-
-#[test]
 fn a_foreign_partition_is_removed_with_force_by_an_admin_token_only() {
     let home = Home::new();
     let tokens = home.file("tokens", "0123456789abcdef admin\nfedcba9876543210 team a\n");
@@ -408,51 +341,6 @@ fn a_token_is_not_sent_to_a_port_that_any_user_of_the_host_may_take() {
     fixture.fails(77, &["repair"], "Unauthenticated");
     let token = format!("--proxy-token-file={}", admin.display());
     fixture.fails(69, &[&token, "repair"], "use unix:PATH");
-}
-
-#[test]
-fn partitions_have_the_same_columns_with_and_without_a_proxy() {
-    let fixture = ProxyFixture::start();
-    let empty = fixture.run(&["partition", "list"]);
-    assert_eq!(empty.out, "");
-    assert_eq!(empty.err, "No partitions found.\n");
-    assert_eq!(fixture.run(&["waiting"]).err, "No queued requests found.\n");
-    let create = ["partition", "create", "p4", "--size", "4"];
-    fixture.ok(&create);
-    assert_eq!(fixture.home.run(&create).code, 0);
-    for format in ["table", "wide"] {
-        let list = ["partition", "list", "-o", format];
-        let (proxy, controller) = (fixture.ok(&list), fixture.home.run(&list).out);
-        let columns = |text: &str| -> Vec<String> {
-            let heading = text.lines().next().unwrap();
-            heading.split_whitespace().map(str::to_owned).collect()
-        };
-        assert_eq!(columns(&proxy), columns(&controller));
-        let row = |text: &str| -> Vec<String> {
-            let row = text.lines().nth(1).unwrap();
-            row.split_whitespace().map(str::to_owned).collect()
-        };
-        assert_eq!(row(&proxy)[..4], row(&controller)[..4]);
-        assert_eq!(row(&proxy)[5], row(&controller)[5], "owner");
-    }
-    assert_eq!(fixture.ok(&["partition", "list", "-o", "name"]), "p4\n");
-    let described = fixture.ok(&["partition", "describe", "p4"]);
-    assert!(described.contains("IPUs:           0:0-3\n"), "{described}");
-}
-
-#[test]
-fn a_query_through_a_proxy_tells_what_never_fits() {
-    let fixture = ProxyFixture::start();
-    assert_eq!(
-        fixture.ok(&["query", "32"]),
-        "1 partition of 32 IPUs fits now; 32 IPUs free, the largest free block is 32\n"
-    );
-    let never = fixture.run(&["query", "64"]);
-    assert_eq!(
-        (never.code, never.out.as_str()),
-        (78, "64 IPUs requested, the largest possible partition is 32\n"),
-        "{never:?}"
-    );
 }
 
 #[test]
