@@ -39,7 +39,7 @@ pub use hooks::{
 };
 pub use host_map::HostMapRequest;
 pub use job_state::JobState;
-pub use life::{Life, LifeFacts, SlurmctldReply, life_of};
+pub use life::{Life, LifeFacts, life_of};
 pub use pool::{
     BootState, POOL_ALLOCATED, POOL_FREE, POOL_LOCK, PoolAllocation, PoolError, PoolFile, PoolOperation,
     PoolPartition, PoolRequest, PoolState, is_file_name, job_of_pointer, parse_pointer, pointer_name,

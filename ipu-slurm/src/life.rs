@@ -2,7 +2,6 @@
 //!
 //! | slurmctld about the run | life |
 //! |---|---|
-//! | does not answer, or not completely | unknown |
 //! | configuring, running, suspended, or completing with nodes left | live |
 //! | finished, completing without nodes, not listed, or the job id has another run | dead |
 //! | the same, but slurmctld may have got control since the hold began | unknown, until it has settled |
@@ -10,7 +9,8 @@
 //! | the run has a later start | as with a slurmctld that got control later |
 //! | pending, and slurmctld may have got control since the hold began, and has settled | start forgotten |
 //!
-//! Any other fact is unknown. Unknown and superseded keep the partition.
+//! Any other fact is unknown. Unknown and superseded keep the partition. Every answer is complete:
+//! [`RunList::parse`](crate::RunList::parse) refuses others, and nothing is decided then.
 //!
 //! slurmctld gets control by its start, and a backup by its takeover. It has settled once every node has
 //! reported to it. [`SlurmctldWatch`](crate::SlurmctldWatch) has both facts.
@@ -37,20 +37,11 @@ pub enum Life {
     Unknown,
 }
 
-/// The answer of slurmctld about a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SlurmctldReply {
-    /// None, an error, or an answer that cannot be read completely.
-    Incomplete,
-    /// A complete answer.
-    Complete(ListedState),
-}
-
 /// The facts that decide about a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LifeFacts {
-    /// The answer about the run.
-    pub answer: SlurmctldReply,
+    /// The answer of slurmctld about the run.
+    pub answer: ListedState,
     /// Whether the slurmctld that answers had control when the hold began, so that it has forgotten nothing.
     pub saw_begin: bool,
     /// Whether the slurmctld that answers knows the processes of all nodes.
@@ -60,10 +51,7 @@ pub struct LifeFacts {
 /// Decides whether a run may still use its partition.
 #[must_use]
 pub fn life_of(facts: &LifeFacts) -> Life {
-    let SlurmctldReply::Complete(listed) = &facts.answer else {
-        return Life::Unknown;
-    };
-    match listed {
+    match &facts.answer {
         ListedState::SameRun { state, has_nodes } => match state {
             JobState::Configuring | JobState::Running | JobState::Suspended => Life::Live,
             JobState::Completing if *has_nodes => Life::Live,

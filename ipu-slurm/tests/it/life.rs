@@ -3,8 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ipu_slurm::{
-    Hold, JobState, Life, LifeFacts, ListedState, RunStart, SlurmctldConfig, SlurmctldReply, SlurmctldWatch,
-    life_of,
+    Hold, JobState, Life, LifeFacts, ListedState, RunStart, SlurmctldConfig, SlurmctldWatch, life_of,
 };
 use proptest::prelude::*;
 
@@ -38,7 +37,7 @@ fn expected(state: &str, has_nodes: bool) -> Life {
 }
 
 /// The facts of a run whose hold slurmctld has seen begin.
-fn facts(answer: SlurmctldReply) -> LifeFacts {
+fn facts(answer: ListedState) -> LifeFacts {
     LifeFacts {
         answer,
         saw_begin: true,
@@ -46,20 +45,16 @@ fn facts(answer: SlurmctldReply) -> LifeFacts {
     }
 }
 
-fn same_run(state: &str, has_nodes: bool) -> SlurmctldReply {
+fn same_run(state: &str, has_nodes: bool) -> ListedState {
     let state = JobState::parse(state).expect("it is a word");
-    SlurmctldReply::Complete(ListedState::SameRun { state, has_nodes })
+    ListedState::SameRun { state, has_nodes }
 }
 
 /// Every answer with its life, if slurmctld has seen the begin of the hold.
-fn answers() -> Vec<(SlurmctldReply, Life)> {
+fn answers() -> Vec<(ListedState, Life)> {
     let mut answers = vec![
-        (SlurmctldReply::Incomplete, Life::Unknown),
-        (SlurmctldReply::Complete(ListedState::Unlisted), Life::Dead),
-        (
-            SlurmctldReply::Complete(ListedState::Indistinguishable),
-            Life::Unknown,
-        ),
+        (ListedState::Unlisted, Life::Dead),
+        (ListedState::Indistinguishable, Life::Unknown),
     ];
     for state in STATES {
         for has_nodes in [false, true] {
@@ -105,7 +100,7 @@ fn a_forgotten_run_is_not_dead_while_its_job_id_has_nodes() {
     ] {
         let life_if = |saw_begin, listed| {
             life_of(&LifeFacts {
-                answer: SlurmctldReply::Complete(listed),
+                answer: listed,
                 saw_begin,
                 has_settled,
             })
@@ -121,7 +116,7 @@ fn a_forgotten_run_is_not_dead_while_its_job_id_has_nodes() {
 #[test]
 fn a_run_that_slurmctld_has_not_forgotten_is_dead_once_its_job_id_has_another_run() {
     for has_nodes in [false, true] {
-        let facts = facts(SlurmctldReply::Complete(ListedState::OtherRun { has_nodes }));
+        let facts = facts(ListedState::OtherRun { has_nodes });
         assert_eq!(life_of(&facts), Life::Dead);
     }
 }
@@ -240,15 +235,13 @@ proptest! {
     fn a_run_that_may_have_processes_is_never_dead(
         state in prop::sample::select(&STATES[..]),
         has_nodes: bool,
-        answered: bool,
         saw_begin: bool,
         has_settled: bool,
     ) {
-        let answer = if answered { same_run(state, has_nodes) } else { SlurmctldReply::Incomplete };
-        let facts = LifeFacts { answer, saw_begin, has_settled };
+        let facts = LifeFacts { answer: same_run(state, has_nodes), saw_begin, has_settled };
         let runs = matches!(state, "CONFIGURING" | "RUNNING" | "SUSPENDED")
             || (state == "COMPLETING" && has_nodes);
-        if !answered || runs {
+        if runs {
             prop_assert_ne!(life_of(&facts), Life::Dead);
         }
         // Time alone does not bring a dead run back.

@@ -11,9 +11,7 @@ use std::time::Instant;
 
 use ipu_core::{PartitionId, ReasonCode};
 use ipu_proxy_client::{ClientError, HoldState, PartitionDocument};
-use ipu_slurm::{
-    Hold, Life, LifeFacts, RunList, RunStart, SlurmctldConfig, SlurmctldReply, SlurmctldWatch, life_of,
-};
+use ipu_slurm::{Hold, Life, LifeFacts, RunList, RunStart, SlurmctldConfig, SlurmctldWatch, life_of};
 
 use super::context::{Context, now};
 use crate::conf_files::ipuof_directories;
@@ -94,7 +92,7 @@ impl<'a> SlurmFacts<'a> {
 
     fn life(&self, start: &RunStart, is_held: bool) -> Life {
         life_of(&LifeFacts {
-            answer: SlurmctldReply::Complete(start.listed_in(&self.runs, &self.starts)),
+            answer: start.listed_in(&self.runs, &self.starts),
             saw_begin: is_held && self.watch.saw_begin(start),
             has_settled: self.has_settled,
         })
