@@ -55,8 +55,7 @@ pub fn life_of(facts: &LifeFacts) -> Life {
         ListedState::SameRun { state, has_nodes } => match state {
             JobState::Configuring | JobState::Running | JobState::Suspended => Life::Live,
             JobState::Completing if *has_nodes => Life::Live,
-            JobState::Completing => dead_if_settled(facts),
-            state if state.is_finished() => dead_if_settled(facts),
+            JobState::Completing | JobState::Finished(_) => dead_if_settled(facts),
             // Before the hold, slurmctld cannot have forgotten the start.
             JobState::Pending if !has_nodes && facts.has_settled && !facts.saw_begin => Life::StartForgotten,
             _ => Life::Unknown,

@@ -129,7 +129,10 @@ fn runs_are_distinguished_by_their_submission_on_every_version() {
         let state = |id, at| runs.state_of(&key(id, RunId::Submitted(at)));
         assert_eq!(state(waiting, submitted), same(JobState::Pending, false));
         assert_eq!(state(running, submitted), same(JobState::Running, true));
-        assert_eq!(state(1, submitted), same(JobState::Completed, true));
+        assert_eq!(
+            state(1, submitted),
+            same(JobState::Finished("COMPLETED".to_owned()), true)
+        );
         let finished = ListedState::OtherRun { has_nodes: false };
         assert_eq!(state(1, submitted - 1), finished);
         let active = ListedState::OtherRun { has_nodes: true };
