@@ -32,7 +32,8 @@ const MAX_PAUSE: Duration = Duration::from_millis(500);
 
 /// Releases the partition of the job, if it has IPUs.
 pub(crate) fn run(variables: &HookEnvironment) -> Result<(), Failure> {
-    let started = ProcessStart::now();
+    // Before any other work: the parent may end, and a later slurmctld may start.
+    let (parent, started) = (parent_id(), ipu_proxy_client::now().as_millis() / 1000);
     let directory = conf_files::directory();
     let loaded = conf_files::load_for_job(&directory, &conf_files::license_names());
     if loaded.is_err() && !ConfFacts::gather(&directory).may_request_ipus(variables) {
@@ -49,8 +50,9 @@ pub(crate) fn run(variables: &HookEnvironment) -> Result<(), Failure> {
     let slurm = Slurm::find(&directory);
     crate::block_on(async {
         // Before the job: what the answers below say is about one slurmctld.
-        let started = HookStart {
-            process: started,
+        let hook = HookStart {
+            parent,
+            started,
             slurmctld: SlurmctldConfig::parse(&slurm.config().await?)?,
         };
         let job = slurm.job(request.identity.job_id).await?;
@@ -76,7 +78,7 @@ pub(crate) fn run(variables: &HookEnvironment) -> Result<(), Failure> {
             Err(error) => return Err(error.into()),
         };
         // After all facts. A hook that takes over the partition later has another attempt.
-        started.ensure_slurmctld(&slurm).await?;
+        hook.ensure_slurmctld(&slurm).await?;
         match (&held, granted) {
             // A proxy that has lost its ledger finds the partition once the controller answers: the file then
             // names its owner to the agent.
@@ -114,26 +116,12 @@ pub(crate) fn run(variables: &HookEnvironment) -> Result<(), Failure> {
     })
 }
 
-/// The start of this process.
-struct ProcessStart {
+/// The start of this hook.
+struct HookStart {
     /// The parent process.
     parent: u32,
     /// Seconds since 1970.
     started: u64,
-}
-
-impl ProcessStart {
-    fn now() -> Self {
-        Self {
-            parent: parent_id(),
-            started: ipu_proxy_client::now().as_millis() / 1000,
-        }
-    }
-}
-
-/// The start of this hook.
-struct HookStart {
-    process: ProcessStart,
     /// The slurmctld that answered first.
     slurmctld: SlurmctldConfig,
 }
@@ -143,8 +131,8 @@ impl HookStart {
     /// forgotten processes of the run.
     fn is_of(&self, slurmctld: &SlurmctldConfig, parent: u32) -> bool {
         slurmctld.is_same_slurmctld(&self.slurmctld)
-            && slurmctld.started <= self.process.started
-            && parent == self.process.parent
+            && slurmctld.started <= self.started
+            && parent == self.parent
     }
 
     /// Checks that the slurmctld that answers started this hook.
@@ -208,10 +196,6 @@ mod tests {
 
     #[test]
     fn a_hook_that_outlives_its_slurmctld_releases_nothing() {
-        let process = || ProcessStart {
-            parent: 7,
-            started: 1_000,
-        };
         let slurmctld = |boot_time: u64, host: &str| {
             let config = format!(
                 "BOOT_TIME = {boot_time}\nKillWait = 2 sec\nSlurmdTimeout = 20 sec\nUnkillableStepTimeout = 5 \
@@ -230,7 +214,8 @@ mod tests {
             ((900, "a"), (900, "b"), 7, false),
         ] {
             let hook = HookStart {
-                process: process(),
+                parent: 7,
+                started: 1_000,
                 slurmctld: slurmctld(first.0, first.1),
             };
             let last = slurmctld(last.0, last.1);
