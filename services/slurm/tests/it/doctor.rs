@@ -90,8 +90,8 @@ impl Host {
     #[track_caller]
     fn assert_only(&self, expected: &str) {
         let errors = self.errors();
-        assert_eq!(errors.len(), 1, "{errors:?}");
-        assert!(errors[0].contains(expected), "{errors:?}");
+        assert_eq!(errors.len(), 1, "{expected}: {errors:?}");
+        assert!(errors[0].contains(expected), "{expected}: {errors:?}");
     }
 }
 
@@ -183,11 +183,20 @@ fn a_directory_of_job_files_below_a_closed_one_is_found() {
 }
 
 #[test]
-fn settings_that_jobs_cannot_read_are_found() {
-    for name in ["vipu.conf", "pod64.conf"] {
+fn a_mode_that_excludes_jobs_or_admits_others_is_found() {
+    for (name, mode, finding) in [
+        ("vipu.conf", 0o600, "jobs cannot read it; run chmod 644"),
+        ("pod64.conf", 0o600, "jobs cannot read it; run chmod 644"),
+        ("ipuof", 0o700, "jobs cannot read it; run chmod 755"),
+        ("ipuof", 0o775, "others can write there; run chown "),
+        ("ipuof", 0o777, "others can write there; run chown "),
+        ("ipuof", 0o1777, "others can write there; run chown "),
+        ("epilog-slurmctld", 0o777, "others can change it; run chown root"),
+        ("token", 0o644, "others can read the token; run chmod 600"),
+    ] {
         let host = Host::new();
-        host.mode(name, 0o600);
-        host.assert_only(&format!("{name}: jobs cannot read it; run chmod 644"));
+        host.mode(name, mode);
+        host.assert_only(&format!("{name}: {finding}"));
     }
 }
 
@@ -209,13 +218,6 @@ fn a_hook_that_is_not_executable_is_found() {
     let host = Host::new();
     host.mode("prolog-slurmctld", 0o644);
     host.assert_only("prolog-slurmctld: is not executable; run chmod 755");
-}
-
-#[test]
-fn a_hook_that_others_can_change_is_found() {
-    let host = Host::new();
-    host.mode("epilog-slurmctld", 0o777);
-    host.assert_only("epilog-slurmctld: others can change it; run chown root");
 }
 
 #[test]
@@ -276,22 +278,6 @@ fn a_time_limit_below_the_wait_is_found() {
 }
 
 #[test]
-fn a_directory_that_jobs_cannot_read_is_found() {
-    let host = Host::new();
-    host.mode("ipuof", 0o700);
-    host.assert_only("ipuof: jobs cannot read it; run chmod 755");
-}
-
-#[test]
-fn a_directory_that_others_can_write_is_found() {
-    for mode in [0o775, 0o777, 0o1777] {
-        let host = Host::new();
-        host.mode("ipuof", mode);
-        host.assert_only("ipuof: others can write there; run chown ");
-    }
-}
-
-#[test]
 fn an_absent_directory_is_found() {
     let host = Host::new();
     fs::remove_dir(host.path("ipuof")).unwrap();
@@ -313,13 +299,6 @@ fn a_directory_that_slurmuser_cannot_write_is_found() {
         errors.contains("token: SlurmUser does not own it; run chown 12345"),
         "{errors}"
     );
-}
-
-#[test]
-fn a_token_that_others_can_read_is_found() {
-    let host = Host::new();
-    host.mode("token", 0o644);
-    host.assert_only("token: others can read the token; run chmod 600");
 }
 
 #[test]
