@@ -364,7 +364,7 @@ fn a_host_map_makes_nodes_exclusive() {
 
 #[test]
 fn slurm_partitions_without_hosts_of_the_map_stay_shared() {
-    let map = HostMap::parse("ipum.allocs", "n1:ipum1\n").unwrap();
+    let map = HostMap::parse("ipum.allocs", "# höst\nn1:ipum1\nrack2-n01:ipum2\n").unwrap();
     let vipu_conf = format!("{VIPU_CONF}HostMap=/etc/slurm/ipum.allocs\n");
     let exclusive = |partitions: &str| {
         let text = format!("{NODE}{partitions}");
@@ -389,6 +389,10 @@ fn slurm_partitions_without_hosts_of_the_map_stay_shared() {
         ),
         ("NodeSet=fast Feature=f\nPartitionName=a Nodes=n2,fast\n", 1),
         ("PartitionName=a Nodes=n[1\n", 1),
+        (
+            "NodeName=rack[1-2]-n[01-02]\nPartitionName=a Nodes=rack[1-2]-n01\nPartitionName=b Nodes=n2\n",
+            1,
+        ),
         (
             "PartitionName=DEFAULT Nodes=n1\nPartitionName=a\nPartitionName=b Nodes=n2\n",
             1,

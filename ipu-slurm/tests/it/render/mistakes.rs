@@ -138,6 +138,20 @@ fn a_line_with_which_slurmctld_does_not_start_is_an_error() {
 }
 
 #[test]
+fn a_list_of_licenses_that_slurm_accepts_has_no_finding() {
+    for licenses in [
+        "\"pod16:16\"",
+        "pod16=16;matlab@server=4",
+        ",pod16:16,,matlab:4;",
+        "pod16:8,matlab,pod16:8",
+        "flex/lm_2024.1+x:3,pod16:0",
+    ] {
+        let main = format!("Licenses={licenses}\n{REST}");
+        assert_eq!(found("24.11", &main, &[]), Vec::<String>::new(), "{licenses}");
+    }
+}
+
+#[test]
 fn a_list_without_the_license_of_the_only_model_is_completed() {
     for (licenses, expected) in [
         (

@@ -34,7 +34,7 @@ impl Host {
             ),
         );
         host.write("pod64.conf", &format!("ApiHost=pod\nIpuofDir={root}/ipuof\n"));
-        host.write("ipum.allocs", "n1:ipum1\n");
+        fs::write(host.path("ipum.allocs"), b"# h\xf6st\nn1:ipum1\n").unwrap();
         host.write("job_submit.lua", "return slurm.SUCCESS\n");
         host.write("token", "secret\n");
         host.mode("token", 0o600);

@@ -106,40 +106,6 @@ fn a_right_configuration_has_no_finding_wherever_its_lines_are() {
 }
 
 #[test]
-fn every_list_of_licenses_that_slurm_accepts_is_accepted() {
-    for list in [
-        "pod16:16",
-        "matlab:4,pod16:16",
-        "matlab:4;pod16:16,ansys:0",
-        "pod16=16;matlab=4",
-        ",pod16:16,,matlab:4;",
-        "matlab:4,pod16:16,matlab:2",
-        "pod16:8,matlab,pod16:8",
-        "matlab@server:4,pod16:16",
-        "\"pod16:16\"",
-        "flex/lm_2024.1+x:3,pod16:16",
-        "pod16:0",
-    ] {
-        let text = format!("ClusterName=lab\n{HOOKS}Licenses={list}\n");
-        let files = [("slurm.conf", text.as_bytes()), VIPU_CONF, POD16];
-        assert_eq!(findings(&files), Vec::<String>::new(), "{list}");
-    }
-}
-
-#[test]
-fn a_license_that_slurm_refuses_is_named_and_blocks_nothing() {
-    let text = format!("ClusterName=lab\n{HOOKS}Licenses=matlab:x,pod16:16\n");
-    let files = [("slurm.conf", text.as_bytes()), VIPU_CONF, POD16];
-    assert_eq!(
-        findings(&files),
-        [
-            "error: slurm.conf:7:10: license = matlab:x: a count is a whole number from 0 to 2147483647; write \
-          matlab:1, for example"
-        ]
-    );
-}
-
-#[test]
 fn a_pattern_is_followed_and_is_an_error() {
     let files = [
         ("slurm.conf", &b"ClusterName=lab\nInclude conf.d/*.conf\n"[..]),
@@ -156,32 +122,6 @@ fn a_pattern_is_followed_and_is_an_error() {
           an Include for each file"
         ]
     );
-}
-
-#[test]
-fn partitions_inherit_the_use_of_their_nodes() {
-    let directory = tempfile::tempdir().unwrap();
-    let map = directory.path().join("ipum.allocs");
-    fs::write(&map, b"# h\xf6st\nn1:ipum1\nn2:ipum2\nrack2-n01:ipum3\n").unwrap();
-    let vipu_conf = format!(
-        "Proxy=http://127.0.0.1:18080\nHostMap={}\nApiHost=ipu-ctrl\nIpuofDir=/ipuof\n",
-        map.display()
-    );
-    let partitions = "NodeName=n[1-9]\nNodeName=rack[1-2]-n[01-02]\nNodeSet=ipus Nodes=n[1-2]\n\
-                      PartitionName=DEFAULT OverSubscribe=EXCLUSIVE MaxTime=2-0\nPartitionName=a Nodes=n1\n\
-                      PartitionName=b Nodes=n2 Shared=EXCLUSIVE\nPartitionName=c Nodes=n[3-9] OverSubscribe=NO\n\
-                      PartitionName=d Nodes=ALL OverSubscribe=YES:4\nPartitionName=e Nodes=ipus OverSubscribe=NO\n\
-                      PartitionName=f Nodes=rack[1-2]-n01 OverSubscribe=FORCE\n";
-    let text = format!("ClusterName=lab\n{HOOKS}{partitions}");
-    let found = findings(&[
-        ("slurm.conf", text.as_bytes()),
-        ("vipu.conf", vipu_conf.as_bytes()),
-    ]);
-    let places: Vec<&str> = found
-        .iter()
-        .filter_map(|line| line.strip_prefix("error: slurm.conf:")?.split(':').next())
-        .collect();
-    assert_eq!((places, found.len()), (vec!["14", "15", "16"], 3), "{found:?}");
 }
 
 #[test]
