@@ -341,13 +341,6 @@ local function refuse(text)
   return slurm.ESLURM_INVALID_LICENSES or slurm.ERROR
 end
 
--- Texts that users choose, and scontrol prints as they are.
-local TEXTS = { "name", "comment", "account", "wckey", "features", "work_dir", "std_in", "std_out", "std_err" }
-
-local function has_text(text)
-  return type(text) == "string" and text ~= ""
-end
-
 -- Returns whether every alternative of a constraint requires a feature. A group in brackets may be met without it.
 local function is_in_each(features, feature)
   local outer = features:gsub("%b[]", ""):gsub("%b()", "")
@@ -365,7 +358,7 @@ end
 
 -- Returns the features of a job with those of the nodes that reach its IPUs, or nil and a text.
 local function with_feature(features, feature)
-  if not feature or not has_text(features) then
+  if not feature or (features or "") == "" then
     return feature or features
   end
   if is_in_each(features, feature) then
@@ -378,17 +371,6 @@ local function with_feature(features, feature)
   return features .. "&" .. feature
 end
 
--- Returns why the texts of a job with IPUs are refused, or nil. A line feed could imitate a record of a job in scontrol.
-local function control_character(job_desc)
-  for _, field in ipairs(TEXTS) do
-    local text = job_desc[field]
-    if type(text) == "string" and text:find("%c") then
-      return string.format("%s: a text of a job has no control characters; remove line feeds and tabs", field)
-    end
-  end
-  return nil
-end
-
 -- Returns the module for limits with an error: it refuses IPUs, and nothing else. An error would keep slurmctld from
 -- starting. Licenses pass, because without the limits their names are unknown.
 local function without_limits(error)
@@ -399,11 +381,6 @@ local function without_limits(error)
     local gres = string.find(job_desc.tres_per_node or "", "vipu", 1, true)
     if problem or next(options) or gres then
       return refuse("the limits of this cluster have an error, report it to its administrator: " .. error)
-    end
-    -- Any license may be that of a model.
-    problem = has_text(job_desc.licenses) and control_character(job_desc)
-    if problem then
-      return refuse(problem)
     end
     return slurm.SUCCESS
   end
@@ -423,9 +400,6 @@ return function(path)
   -- For slurm_job_submit.
   function module.job_submit(job_desc)
     local licenses, request, problem = decide(job_desc, limits)
-    if request then
-      problem = control_character(job_desc)
-    end
     if problem then
       return refuse(problem)
     end
@@ -452,10 +426,6 @@ return function(path)
   function module.job_modify(job_desc, job_rec)
     local function license(text)
       return read_licenses(text, limits.models)
-    end
-    local problem = license(job_rec.licenses) and control_character(job_desc)
-    if problem then
-      return refuse(problem)
     end
     local changed = changes(job_desc.licenses, job_rec.licenses, license)
       or changes(job_desc.tres_per_node, job_rec.tres_per_node, read_gres)
