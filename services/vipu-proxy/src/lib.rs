@@ -50,7 +50,6 @@ mod ui;
 
 pub use auth::{AuthError, Authenticator, Credentials, Identity};
 pub use middleware::{Gateway, ResponseBody};
-pub use router::operations;
 pub use server::{Proxy, StartError};
 pub use settings::{
     Auth, Config, InvalidListenAddress, ListenAddress, PlacementSetting, PrioritySetting, QuotaSetting,

@@ -134,7 +134,7 @@ impl Gateway {
 
     async fn handle_operation<B>(
         &self,
-        operation: &Operation,
+        operation: &'static Operation,
         mut request: Request<B>,
     ) -> Result<Response<ResponseBody>, Problem>
     where
@@ -166,6 +166,7 @@ impl Gateway {
         let wait_slot = self.take_wait_slot(operation, request.uri(), &client)?;
         let identity = identity.unwrap_or_else(|| Identity::new("anonymous"));
         let path = request.uri().path().to_owned();
+        request.extensions_mut().insert(operation);
         request.extensions_mut().insert(identity.clone());
         let request = self.read_body(request).await?;
         if operation.access == Access::Write && !query::has_deadline(request.uri()) {

@@ -94,19 +94,6 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     stream_operation("GET", "/v1/events", Access::Read),
 ];
 
-/// Lists all operations: method, path template with `{…}` for parameters, and whether authentication is
-/// required.
-pub fn operations() -> impl Iterator<Item = (&'static str, &'static str, bool)> {
-    let described = |operation: &Operation| {
-        (
-            operation.method,
-            operation.path,
-            operation.access == Access::Write,
-        )
-    };
-    OPERATIONS.iter().map(described)
-}
-
 /// Finds the operation of a request.
 pub(crate) fn find(method: &Method, path: &str) -> Result<&'static Operation, Problem> {
     let same_path = || {
@@ -119,9 +106,7 @@ pub(crate) fn find(method: &Method, path: &str) -> Result<&'static Operation, Pr
     }
     let methods: Vec<&str> = same_path().map(|operation| operation.method).collect();
     if methods.is_empty() {
-        return Err(
-            Problem::new(StatusCode::NOT_FOUND, "NoSuchRoute", "no such route").with_fix("see /openapi.json"),
-        );
+        return Err(no_such_route());
     }
     let methods = methods.join(", ");
     Err(Problem::new(
@@ -130,6 +115,10 @@ pub(crate) fn find(method: &Method, path: &str) -> Result<&'static Operation, Pr
         format!("the route supports {methods} only"),
     )
     .with_allow(methods))
+}
+
+pub(crate) fn no_such_route() -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "NoSuchRoute", "no such route").with_fix("see /openapi.json")
 }
 
 fn matches_template(template: &str, path: &str) -> bool {

@@ -15,6 +15,7 @@ use ipu_serve::Peer;
 use serde::Serialize;
 use serde_json::json;
 use warp::filters::BoxedFilter;
+use warp::path::FullPath;
 use warp::reply::Response;
 use warp::{Filter, Rejection, Reply as _};
 
@@ -25,6 +26,7 @@ use crate::machines::{machines_of, pin_to_machines};
 use crate::partition_api::{lease_of, request_of};
 use crate::problem::Problem;
 use crate::query::{Params, Query, id_of, json_of, requested_id_of};
+use crate::router::{Operation, no_such_route};
 use crate::{allocations, controllers, cordons, dry_run, events, exposition, ipuof, map, stats};
 
 /// OpenAPI document; the tests validate every response against it.
@@ -36,8 +38,11 @@ type Route = BoxedFilter<(Response,)>;
 /// Parts of a request.
 struct ApiCall {
     app: Arc<App>,
+    operation: &'static Operation,
     identity: Identity,
     peer: Option<Peer>,
+    path: FullPath,
+    headers: HeaderMap,
     query: Query,
     body: Bytes,
 }
@@ -47,24 +52,43 @@ impl ApiCall {
     fn params(&mut self, allowed: &[&str]) -> Result<Params, Problem> {
         Params::parse(std::mem::take(&mut self.query), allowed)
     }
+
+    /// Returns the id in the path, percent-encoded as the client has sent it.
+    fn id(&self) -> &str {
+        self.segment(3)
+    }
+
+    fn segment(&self, index: usize) -> &str {
+        self.path.as_str().split('/').nth(index).unwrap_or_default()
+    }
 }
 
-/// All routes.
+/// Handles every request, whose operation the gateway has found in the table of operations.
 pub(crate) fn routes(app: &Arc<App>) -> Route {
-    let routes = probe_routes(app)
-        .or(page_routes())
-        .unify()
-        .or(documented_routes(app))
-        .unify()
-        .or(list_routes(app))
-        .unify()
-        .or(partition_routes(app))
-        .unify()
-        .or(allocation_routes(app))
-        .unify()
-        .or(admin_routes(app))
-        .unify();
-    routes
+    let app = Arc::clone(app);
+    warp::ext::get::<&'static Operation>()
+        .and(warp::ext::get::<Identity>())
+        .and(warp::ext::optional::<Peer>())
+        .and(warp::path::full())
+        .and(warp::header::headers_cloned())
+        .and(warp::query::<Query>())
+        .and(warp::body::bytes())
+        .map(
+            move |operation, identity, peer, path, headers, query, body| ApiCall {
+                app: Arc::clone(&app),
+                operation,
+                identity,
+                peer,
+                path,
+                headers,
+                query,
+                body,
+            },
+        )
+        .then(|call: ApiCall| async move {
+            let result = dispatch(call).await;
+            result.unwrap_or_else(|problem| problem_response(&problem))
+        })
         .recover(|rejection: Rejection| async move {
             Ok::<_, Rejection>(problem_response(&rejection_problem(&rejection)))
         })
@@ -72,155 +96,46 @@ pub(crate) fn routes(app: &Arc<App>) -> Route {
         .boxed()
 }
 
-fn api_call(app: &Arc<App>) -> impl Filter<Extract = (ApiCall,), Error = Rejection> + Clone + use<> {
-    let app = Arc::clone(app);
-    warp::ext::get::<Identity>()
-        .and(warp::ext::optional::<Peer>())
-        .and(warp::query::<Query>())
-        .and(warp::body::bytes())
-        .map(move |identity, peer, query, body| ApiCall {
-            app: Arc::clone(&app),
-            identity,
-            peer,
-            query,
-            body,
-        })
-}
-
-/// Routes of probes, metrics and the OpenAPI document.
-fn probe_routes(app: &Arc<App>) -> Route {
-    let alive = |call: ApiCall| into_response(call.app.check_alive().and_then(|()| ok_status()));
-    let health = warp::path!("health")
-        .and(warp::get())
-        .and(api_call(app))
-        .map(alive);
-    let livez = warp::path!("livez")
-        .and(warp::get())
-        .and(api_call(app))
-        .map(alive);
-    let readyz = warp::path!("readyz")
-        .and(warp::get())
-        .and(api_call(app))
-        .then(|call: ApiCall| async move {
-            into_response(
-                call.app
-                    .check_ready()
-                    .await
-                    .and_then(|status| ok(&ReadyDocument::new(status))),
-            )
-        });
-    let metrics =
-        warp::path!("metrics")
-            .and(warp::get())
-            .and(api_call(app))
-            .then(|call: ApiCall| async move {
-                let text = exposition::render(&call.app).await;
-                into_response(text.map(|text| {
-                    warp::reply::with_header(text, CONTENT_TYPE, exposition::FORMAT).into_response()
-                }))
-            });
-    let document = warp::path!("openapi.json")
-        .and(warp::get())
-        .map(|| warp::reply::with_header(DOCUMENT, CONTENT_TYPE, "application/json").into_response());
-    health
-        .or(livez)
-        .unify()
-        .or(readyz)
-        .unify()
-        .or(metrics)
-        .unify()
-        .or(document)
-        .unify()
-        .boxed()
-}
-
-/// Routes of the page.
-fn page_routes() -> Route {
-    let file = |name: &str| {
-        let response = crate::ui::file(name);
-        into_response(response.ok_or_else(no_such_route))
-    };
-    let index = warp::path("ui")
-        .and(warp::path::full())
-        .and(warp::path::end())
-        .and(warp::get())
-        .map(move |path: warp::path::FullPath| {
-            if path.as_str().ends_with('/') {
-                file("")
-            } else {
-                crate::ui::redirect()
-            }
-        });
-    let named = warp::path!("ui" / String)
-        .and(warp::get())
-        .map(move |name: String| file(&name));
-    index.or(named).unify().boxed()
-}
-
-fn no_such_route() -> Problem {
-    Problem::new(StatusCode::NOT_FOUND, "NoSuchRoute", "no such route").with_fix("see /openapi.json")
-}
-
-fn ok_status() -> RouteResult {
-    ok(&json!({"status": "ok"}))
-}
-
-/// Routes `/stats` and `/query` of the Graphcore proxy.
-fn documented_routes(app: &Arc<App>) -> Route {
-    let stats = warp::path!("stats")
-        .and(warp::get())
-        .and(api_call(app))
-        .then(|call: ApiCall| async move {
-            into_response(stats::stats(&call.app).await.and_then(|usage| ok(&usage)))
-        });
-    let query = warp::path!("query")
-        .and(warp::post())
-        .and(api_call(app))
-        .then(|call: ApiCall| async move {
-            into_response(async { ok(&stats::query(&call.app, json_of(&call.body)?).await?) }.await)
-        });
-    stats.or(query).unify().boxed()
-}
-
-/// Routes of lists: partitions, queue, controllers, dry run and events.
-fn list_routes(app: &Arc<App>) -> Route {
-    let list = warp::path!("v1" / "partitions")
-        .and(warp::get())
-        .and(api_call(app))
-        .then(|call: ApiCall| async move { into_response(list(call).await) });
-    let waiting = warp::path!("v1" / "waiting")
-        .and(warp::get())
-        .and(api_call(app))
-        .then(|call: ApiCall| async move { into_response(waiting(call).await) });
-    let controllers = warp::path!("v1" / "controllers")
-        .and(warp::get())
-        .and(api_call(app))
-        .then(|call: ApiCall| async move { into_response(controllers(call).await) });
-    let map = warp::path!("v1" / "map")
-        .and(warp::get())
-        .and(api_call(app))
-        .and(warp::header::headers_cloned())
-        .then(|call: ApiCall, headers: HeaderMap| async move { into_response(map(call, &headers).await) });
-    let plan = warp::path!("v1" / "plan")
-        .and(warp::post())
-        .and(api_call(app))
-        .then(|call: ApiCall| async move { into_response(plan(call).await) });
-    let events = warp::path!("v1" / "events")
-        .and(warp::get())
-        .and(api_call(app))
-        .and(warp::header::optional::<String>("last-event-id"))
-        .map(|call: ApiCall, last: Option<String>| into_response(events(call, last.as_deref())));
-    list.or(waiting)
-        .unify()
-        .or(controllers)
-        .unify()
-        .or(map)
-        .unify()
-        .or(plan)
-        .unify()
-        .or(events)
-        .unify()
-        .boxed()
+/// Calls the handler of the operation. A test sends a request to every operation of the table.
+async fn dispatch(call: ApiCall) -> RouteResult {
+    match (call.operation.method, call.operation.path) {
+        ("GET", "/health" | "/livez") => {
+            call.app.check_alive()?;
+            ok(&json!({"status": "ok"}))
+        }
+        ("GET", "/readyz") => ok(&ReadyDocument::new(call.app.check_ready().await?)),
+        ("GET", "/metrics") => {
+            let text = exposition::render(&call.app).await?;
+            Ok(warp::reply::with_header(text, CONTENT_TYPE, exposition::FORMAT).into_response())
+        }
+        ("GET", "/openapi.json") => {
+            Ok(warp::reply::with_header(DOCUMENT, CONTENT_TYPE, "application/json").into_response())
+        }
+        ("GET", "/ui") => Ok(crate::ui::redirect()),
+        ("GET", "/ui/" | "/ui/{file}") => crate::ui::file(call.segment(2)).ok_or_else(no_such_route),
+        ("GET", "/stats") => ok(&stats::stats(&call.app).await?),
+        ("POST", "/query") => ok(&stats::query(&call.app, json_of(&call.body)?).await?),
+        ("GET", "/v1/partitions") => list(call).await,
+        ("GET", "/v1/partitions/{id}") => get(call).await,
+        ("GET", "/v1/partitions/{id}/ipuof-config") => ipuof_config(call).await,
+        ("PUT", "/v1/partitions/{id}") => put(call).await,
+        ("DELETE", "/v1/partitions/{id}") => delete(call).await,
+        ("POST", "/v1/partitions/{id}/reset") => reset(call).await,
+        ("POST", "/v1/partitions/{id}/heartbeat") => heartbeat(call).await,
+        ("GET", "/v1/allocations/{id}/partitions") => list_allocation(call).await,
+        ("DELETE", "/v1/allocations/{id}/partitions") => empty_allocation(call).await,
+        ("GET", "/v1/cordons") => cordons(call).await,
+        ("POST", "/v1/cordons") => cordon(call).await,
+        ("DELETE", "/v1/cordons/{id}") => uncordon(call).await,
+        ("GET", "/v1/usage") => usage(call).await,
+        ("POST", "/v1/repair") => repair(call).await,
+        ("GET", "/v1/waiting") => waiting(call).await,
+        ("GET", "/v1/controllers") => controllers(call).await,
+        ("GET", "/v1/map") => map(call).await,
+        ("POST", "/v1/plan") => plan(call).await,
+        ("GET", "/v1/events") => events(call),
+        _ => Err(no_such_route()),
+    }
 }
 
 async fn controllers(mut call: ApiCall) -> RouteResult {
@@ -228,9 +143,9 @@ async fn controllers(mut call: ApiCall) -> RouteResult {
     ok(&controllers::controllers(&call.app).await?)
 }
 
-async fn map(mut call: ApiCall, headers: &HeaderMap) -> RouteResult {
+async fn map(mut call: ApiCall) -> RouteResult {
     call.params(&[])?;
-    map::with_etag(&map::map(&call.app).await?, headers)
+    map::with_etag(&map::map(&call.app).await?, &call.headers)
 }
 
 async fn plan(mut call: ApiCall) -> RouteResult {
@@ -238,8 +153,10 @@ async fn plan(mut call: ApiCall) -> RouteResult {
     ok(&dry_run::plan(&call.app, json_of(&call.body)?).await?)
 }
 
-fn events(mut call: ApiCall, last: Option<&str>) -> RouteResult {
+fn events(mut call: ApiCall) -> RouteResult {
     call.params(&[])?;
+    let last = call.headers.get("last-event-id");
+    let last = last.and_then(|id| id.to_str().ok());
     Ok(events::stream(&call.app, last))
 }
 
@@ -253,109 +170,23 @@ async fn waiting(mut call: ApiCall) -> RouteResult {
     ok(&WaitingList::new(call.app.queued_documents().await?))
 }
 
-/// Routes of one partition.
-fn partition_routes(app: &Arc<App>) -> Route {
-    let get = warp::path!("v1" / "partitions" / String)
-        .and(warp::get())
-        .and(api_call(app))
-        .then(|id: String, call: ApiCall| async move { into_response(get(&id, call).await) });
-    let put = warp::path!("v1" / "partitions" / String)
-        .and(warp::put())
-        .and(api_call(app))
-        .then(|id: String, call: ApiCall| async move { into_response(put(&id, call).await) });
-    let delete = warp::path!("v1" / "partitions" / String)
-        .and(warp::delete())
-        .and(api_call(app))
-        .then(|id: String, call: ApiCall| async move { into_response(delete(&id, call).await) });
-    let reset = warp::path!("v1" / "partitions" / String / "reset")
-        .and(warp::post())
-        .and(api_call(app))
-        .then(|id: String, call: ApiCall| async move { into_response(reset(&id, call).await) });
-    let ipuof = warp::path!("v1" / "partitions" / String / "ipuof-config")
-        .and(warp::get())
-        .and(api_call(app))
-        .then(|id: String, call: ApiCall| async move { into_response(ipuof_config(&id, call).await) });
-    get.or(put)
-        .unify()
-        .or(delete)
-        .unify()
-        .or(reset)
-        .unify()
-        .or(ipuof)
-        .unify()
-        .boxed()
-}
-
-/// Routes of an allocation.
-fn allocation_routes(app: &Arc<App>) -> Route {
-    let list = warp::path!("v1" / "allocations" / String / "partitions")
-        .and(warp::get())
-        .and(api_call(app))
-        .then(|id: String, call: ApiCall| async move { into_response(list_allocation(&id, call).await) });
-    let remove = warp::path!("v1" / "allocations" / String / "partitions")
-        .and(warp::delete())
-        .and(api_call(app))
-        .then(|id: String, call: ApiCall| async move { into_response(empty_allocation(&id, call).await) });
-    list.or(remove).unify().boxed()
-}
-
-async fn list_allocation(id: &str, mut call: ApiCall) -> RouteResult {
+async fn list_allocation(mut call: ApiCall) -> RouteResult {
     let params = call.params(&["controller"])?;
-    ok(&allocations::list(&call.app, id, params.controller).await?)
+    ok(&allocations::list(&call.app, call.id(), params.controller).await?)
 }
 
-async fn empty_allocation(id: &str, mut call: ApiCall) -> RouteResult {
+async fn empty_allocation(mut call: ApiCall) -> RouteResult {
     let params = call.params(&["controller"])?;
     call.identity.may_use_partitions()?;
     call.identity.may_act_for_all()?;
-    ok(&allocations::remove(&call.app, id, params.controller).await?)
+    ok(&allocations::remove(&call.app, call.id(), params.controller).await?)
 }
 
-/// Routes of leases, cordons, usage and repair.
-fn admin_routes(app: &Arc<App>) -> Route {
-    let heartbeat = warp::path!("v1" / "partitions" / String / "heartbeat")
-        .and(warp::post())
-        .and(api_call(app))
-        .then(|id: String, call: ApiCall| async move { into_response(heartbeat(&id, call).await) });
-    let cordons = warp::path!("v1" / "cordons")
-        .and(warp::get())
-        .and(api_call(app))
-        .then(|call: ApiCall| async move { into_response(cordons(call).await) });
-    let cordon = warp::path!("v1" / "cordons")
-        .and(warp::post())
-        .and(api_call(app))
-        .then(|call: ApiCall| async move { into_response(cordon(call).await) });
-    let uncordon = warp::path!("v1" / "cordons" / String)
-        .and(warp::delete())
-        .and(api_call(app))
-        .then(|id: String, call: ApiCall| async move { into_response(uncordon(&id, call).await) });
-    let usage = warp::path!("v1" / "usage")
-        .and(warp::get())
-        .and(api_call(app))
-        .then(|call: ApiCall| async move { into_response(usage(call).await) });
-    let repair = warp::path!("v1" / "repair")
-        .and(warp::post())
-        .and(api_call(app))
-        .then(|call: ApiCall| async move { into_response(repair(call).await) });
-    heartbeat
-        .or(cordons)
-        .unify()
-        .or(cordon)
-        .unify()
-        .or(uncordon)
-        .unify()
-        .or(usage)
-        .unify()
-        .or(repair)
-        .unify()
-        .boxed()
-}
-
-async fn heartbeat(id: &str, mut call: ApiCall) -> RouteResult {
+async fn heartbeat(mut call: ApiCall) -> RouteResult {
     call.params(&[])?;
     let beat: Heartbeat = json_of(&call.body)?;
     let length = lease_of("seconds", beat.seconds)?;
-    let id = id_of(id)?;
+    let id = id_of(call.id())?;
     let owner = match owner_of(&call.app, &id, beat.uid).await? {
         OwnerLookup::Owner(owner) => owner,
         OwnerLookup::Quarantined => return Err(quarantined(&id)),
@@ -383,9 +214,9 @@ async fn cordon(mut call: ApiCall) -> RouteResult {
     ok(&cordons::cordon(&call.app, &call.identity, json_of(&call.body)?).await?)
 }
 
-async fn uncordon(id: &str, mut call: ApiCall) -> RouteResult {
+async fn uncordon(mut call: ApiCall) -> RouteResult {
     call.params(&[])?;
-    let id = crate::query::decode(id);
+    let id = crate::query::decode(call.id());
     ok(&cordons::uncordon(&call.app, &call.identity, id).await?)
 }
 
@@ -400,17 +231,17 @@ async fn repair(mut call: ApiCall) -> RouteResult {
     ok(&call.app.repair().await?)
 }
 
-async fn get(id: &str, mut call: ApiCall) -> RouteResult {
+async fn get(mut call: ApiCall) -> RouteResult {
     call.params(&[])?;
-    ok(&call.app.document(&id_of(id)?).await?)
+    ok(&call.app.document(&id_of(call.id())?).await?)
 }
 
-async fn ipuof_config(id: &str, mut call: ApiCall) -> RouteResult {
+async fn ipuof_config(mut call: ApiCall) -> RouteResult {
     let params = call.params(&["gcd"])?;
-    ok(&ipuof::config(&call.app, &id_of(id)?, params.gcd).await?)
+    ok(&ipuof::config(&call.app, &id_of(call.id())?, params.gcd).await?)
 }
 
-async fn put(id: &str, mut call: ApiCall) -> RouteResult {
+async fn put(mut call: ApiCall) -> RouteResult {
     let params = call.params(&["wait", "nowait", "notAfter"])?;
     let on_no_capacity = if params.nowait {
         OnNoCapacity::Reject
@@ -422,7 +253,7 @@ async fn put(id: &str, mut call: ApiCall) -> RouteResult {
     let holder = local_holder(&body, call.peer.as_ref())?;
     let mut request = request_of(
         body,
-        requested_id_of(id)?,
+        requested_id_of(call.id())?,
         on_no_capacity,
         ipu_proxy_client::now(),
     )?;
@@ -437,9 +268,9 @@ async fn put(id: &str, mut call: ApiCall) -> RouteResult {
     partition_response(&call.app.ensure(request, params.wait).await?)
 }
 
-async fn delete(id: &str, mut call: ApiCall) -> RouteResult {
+async fn delete(mut call: ApiCall) -> RouteResult {
     let params = call.params(&["wait", "uid", "attempt", "quarantined", "force", "notAfter"])?;
-    let id = id_of(id)?;
+    let id = id_of(call.id())?;
     let deleted = match owner_of(&call.app, &id, params.uid.clone()).await? {
         OwnerLookup::NoPartition => return ok(&DeletedDocument::deleted(id)),
         OwnerLookup::Owner(owner) => {
@@ -465,14 +296,14 @@ fn delete_response(deleted: &DeletedDocument) -> RouteResult {
     json(status, deleted)
 }
 
-async fn reset(id: &str, mut call: ApiCall) -> RouteResult {
+async fn reset(mut call: ApiCall) -> RouteResult {
     let not_after = call.params(&["notAfter"])?.not_after;
     let body = if call.body.is_empty() {
         ResetPartition::default()
     } else {
         json_of(&call.body)?
     };
-    let id = id_of(id)?;
+    let id = id_of(call.id())?;
     let attempt = match body.attempt {
         Some(attempt) => attempt,
         None => call.app.entry(&id).await?.attempt,
@@ -535,10 +366,6 @@ fn json(status: StatusCode, value: &impl Serialize) -> RouteResult {
     Ok(warp::reply::with_status(warp::reply::json(value), status).into_response())
 }
 
-fn into_response(result: RouteResult) -> Response {
-    result.unwrap_or_else(|problem| problem_response(&problem))
-}
-
 /// Renders a problem as a response.
 pub(crate) fn problem_response(problem: &Problem) -> Response {
     let mut response = warp::reply::with_status(warp::reply::json(problem), problem.status()).into_response();
@@ -561,7 +388,7 @@ pub(crate) fn problem_response(problem: &Problem) -> Response {
     response
 }
 
-/// Problem of a request that is in the table of operations and matches no route.
+/// Problem of a request whose parts the routes cannot read.
 fn rejection_problem(rejection: &Rejection) -> Problem {
     if rejection.find::<warp::reject::InvalidQuery>().is_some() {
         return Problem::new(

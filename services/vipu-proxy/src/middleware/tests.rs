@@ -1,4 +1,4 @@
-//! Limits of unread responses.
+//! Every operation has a handler, and unread responses are limited.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use ipu_vipu_client::ControllerPool;
 
 use super::*;
 use crate::auth::NoAuth;
+use crate::router::OPERATIONS;
 
 /// Creates a proxy without controllers.
 async fn gateway() -> Gateway {
@@ -40,6 +41,27 @@ async fn gateway() -> Gateway {
         plain: false,
     };
     Gateway::new(&app, timeouts, policy)
+}
+
+#[tokio::test]
+async fn every_operation_has_a_handler() {
+    let gateway = gateway().await;
+    for operation in OPERATIONS {
+        let path = operation
+            .path
+            .replace("{file}", "main.js")
+            .replace("{id}", "some");
+        let request = Request::builder().method(operation.method).uri(path);
+        let request = request.header("content-type", "application/json");
+        let response = gateway
+            .respond(request.body(Full::new(Bytes::new())).unwrap())
+            .await;
+        if response.status() == StatusCode::NOT_FOUND {
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            let body = String::from_utf8_lossy(&body);
+            assert!(!body.contains("NoSuchRoute"), "{operation:?}: {body}");
+        }
+    }
 }
 
 #[tokio::test]
