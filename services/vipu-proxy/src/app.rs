@@ -8,7 +8,7 @@ use ipu_allocator::{Allocator, EnsureOutcome, ReleaseOutcome, View};
 use ipu_core::allocator::{Entry, OnNoCapacity, Phase, QueueStatus, Release, Request};
 use ipu_core::{ErrorChain, Owner, PartitionId, Reason, Timestamp};
 use ipu_proxy_client::{
-    DeletedDocument, HoldState, PartitionDocument, Readiness, RepairAction, RepairDocument, Subject,
+    DeletedDocument, PartitionDocument, Readiness, RepairAction, RepairDocument, Subject,
     UnavailableController, UnfinishedRepair,
 };
 use ipu_vipu_client::{ControllerEndpoint, parse_controllers};
@@ -271,9 +271,4 @@ fn queue_status<'v>(view: &'v View, entry: &Entry) -> Option<&'v QueueStatus> {
 fn not_found(id: &PartitionId) -> Problem {
     let detail = format!("the ledger has no partition {id}");
     Problem::new(StatusCode::NOT_FOUND, "NotFound", detail)
-}
-
-/// Returns whether the response with this document is final.
-pub(crate) fn is_active(document: &PartitionDocument) -> bool {
-    document.state == HoldState::Active
 }

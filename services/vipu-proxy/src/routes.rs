@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use ipu_core::allocator::OnNoCapacity;
-use ipu_core::{Owner, PartitionId};
+use ipu_core::allocator::{Entry, OnNoCapacity};
+use ipu_core::{JobUid, Owner, PartitionId};
 use ipu_proxy_client::{
     DeletedDocument, Heartbeat, HoldState, LeaseDocument, PartitionDocument, PartitionList, PutPartition,
     ReadyDocument, ResetPartition, WaitingList,
@@ -187,18 +187,7 @@ async fn heartbeat(mut call: ApiCall) -> RouteResult {
     let beat: Heartbeat = json_of(&call.body)?;
     let length = lease_of("seconds", beat.seconds)?;
     let id = id_of(call.id())?;
-    let owner = match owner_of(&call.app, &id, beat.uid).await? {
-        OwnerLookup::Owner(owner) => owner,
-        OwnerLookup::Quarantined => return Err(quarantined(&id)),
-        OwnerLookup::NoPartition => {
-            return Err(call
-                .app
-                .entry(&id)
-                .await
-                .err()
-                .unwrap_or_else(|| quarantined(&id)));
-        }
-    };
+    let owner = owner_of(&call.app, &id, beat.uid).await?;
     call.identity.may_use_partitions_of(&owner)?;
     let lease = call.app.allocator.renew(&id, &owner, length).await?;
     ok(&LeaseDocument::new(id, lease.until()))
@@ -271,18 +260,17 @@ async fn put(mut call: ApiCall) -> RouteResult {
 async fn delete(mut call: ApiCall) -> RouteResult {
     let params = call.params(&["wait", "uid", "attempt", "quarantined", "force", "notAfter"])?;
     let id = id_of(call.id())?;
-    let deleted = match owner_of(&call.app, &id, params.uid.clone()).await? {
-        OwnerLookup::NoPartition => return ok(&DeletedDocument::deleted(id)),
-        OwnerLookup::Owner(owner) => {
-            call.identity.may_act_for(&owner)?;
-            call.app.delete(id, Some(owner), &params).await?
-        }
-        OwnerLookup::Quarantined if params.quarantined => {
-            call.identity.may_act_for_all()?;
-            call.app.delete(id, None, &params).await?
-        }
-        OwnerLookup::Quarantined => return Err(quarantined(&id)),
+    let uid = uid_of(params.uid.clone())?;
+    let Some(entry) = call.app.allocator.get(&id).await? else {
+        return ok(&DeletedDocument::deleted(id));
     };
+    let owner = owner_with(&entry, uid);
+    match &owner {
+        Some(owner) => call.identity.may_act_for(owner)?,
+        None if params.quarantined => call.identity.may_act_for_all()?,
+        None => return Err(quarantined(&id)),
+    }
+    let deleted = call.app.delete(id, owner, &params).await?;
     delete_response(&deleted)
 }
 
@@ -308,38 +296,30 @@ async fn reset(mut call: ApiCall) -> RouteResult {
         Some(attempt) => attempt,
         None => call.app.entry(&id).await?.attempt,
     };
-    let owner = match owner_of(&call.app, &id, body.uid).await? {
-        OwnerLookup::Owner(owner) => owner,
-        OwnerLookup::Quarantined => return Err(quarantined(&id)),
-        OwnerLookup::NoPartition => return partition_response(&call.app.document(&id).await?),
-    };
+    let owner = owner_of(&call.app, &id, body.uid).await?;
     call.identity.may_use_partitions_of(&owner)?;
     partition_response(&call.app.reset(&id, &owner, attempt, not_after).await?)
 }
 
-/// Result of the search for the owner of a partition.
-enum OwnerLookup {
-    NoPartition,
-    Owner(Owner),
-    /// The partition was found at a controller and has no owner.
-    Quarantined,
+/// Returns the recorded owner of a partition, with the uid of the request if there is one.
+async fn owner_of(app: &App, id: &PartitionId, uid: Option<String>) -> Result<Owner, Problem> {
+    let uid = uid_of(uid)?;
+    let entry = app.entry(id).await?;
+    owner_with(&entry, uid).ok_or_else(|| quarantined(id))
 }
 
-/// Returns the recorded owner, with the uid of the request if there is one.
-async fn owner_of(app: &App, id: &PartitionId, uid: Option<String>) -> Result<OwnerLookup, Problem> {
-    let uid = uid
-        .map(|uid| crate::partition_api::parse_name("uid", uid))
-        .transpose()?;
-    let Some(entry) = app.allocator.get(id).await? else {
-        return Ok(OwnerLookup::NoPartition);
-    };
-    let Some(mut owner) = entry.owner.clone() else {
-        return Ok(OwnerLookup::Quarantined);
-    };
+fn uid_of(uid: Option<String>) -> Result<Option<JobUid>, Problem> {
+    uid.map(|uid| crate::partition_api::parse_name("uid", uid))
+        .transpose()
+}
+
+/// Returns the owner of `entry`, none if it is quarantined.
+fn owner_with(entry: &Entry, uid: Option<JobUid>) -> Option<Owner> {
+    let mut owner = entry.owner.clone()?;
     if let Some(uid) = uid {
         owner.job.uid = uid;
     }
-    Ok(OwnerLookup::Owner(owner))
+    Some(owner)
 }
 
 fn quarantined(id: &PartitionId) -> Problem {
@@ -350,7 +330,7 @@ fn quarantined(id: &PartitionId) -> Problem {
 
 /// Response with a partition: 200 if it is active, 202 otherwise.
 fn partition_response(document: &PartitionDocument) -> RouteResult {
-    let status = if crate::app::is_active(document) {
+    let status = if document.state == HoldState::Active {
         StatusCode::OK
     } else {
         StatusCode::ACCEPTED
