@@ -9,7 +9,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Uri;
-use hyper::rt::ReadBufCursor;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -34,23 +33,27 @@ pub(crate) struct Connector {
 }
 
 /// A bidirectional byte stream.
-trait Bytes: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(crate) trait Bytes: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Bytes for T {}
 
-/// A connection.
-pub(crate) struct Stream(TokioIo<Box<dyn Bytes>>);
-
-impl Stream {
-    fn new(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
-        Self(TokioIo::new(Box::new(stream)))
+impl Connection for Box<dyn Bytes> {
+    fn connected(&self) -> Connected {
+        Connected::new()
     }
+}
+
+/// A connection.
+type Stream = TokioIo<Box<dyn Bytes>>;
+
+fn boxed(stream: impl Bytes + 'static) -> Stream {
+    TokioIo::new(Box::new(stream))
 }
 
 impl Connector {
     async fn connect(self, uri: Uri) -> io::Result<Stream> {
         if let Some(path) = self.socket {
-            return UnixStream::connect(path).await.map(Stream::new);
+            return UnixStream::connect(path).await.map(boxed);
         }
         let host = uri.host().unwrap_or_default();
         let host = host
@@ -73,9 +76,9 @@ impl Connector {
         stream.set_nodelay(true)?;
         #[cfg(feature = "tls")]
         if let Some(files) = self.tls.filter(|_| is_secure) {
-            return tls::connect(stream, host, files).await.map(Stream::new);
+            return tls::connect(stream, host, files).await.map(boxed);
         }
-        Ok(Stream::new(stream))
+        Ok(boxed(stream))
     }
 }
 
@@ -117,40 +120,6 @@ impl Service<Uri> for Connector {
                 .await
                 .map_err(timed_out)?
         })
-    }
-}
-
-impl Connection for Stream {
-    fn connected(&self) -> Connected {
-        Connected::new()
-    }
-}
-
-impl hyper::rt::Read for Stream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(context, buffer)
-    }
-}
-
-impl hyper::rt::Write for Stream {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(context)
     }
 }
 

@@ -2,10 +2,9 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::header::{ACCEPT, HeaderName, HeaderValue};
@@ -13,7 +12,6 @@ use http::{HeaderMap, Method};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
-use tokio_stream::Stream;
 
 use super::error::ClientError;
 use super::request::{ApiRequest, Idempotency};
@@ -52,7 +50,7 @@ type Next = Pin<Box<dyn Future<Output = (Reader, Result<Event, ClientError>)> + 
 
 /// Stream of changes of partitions. It never ends: after a broken connection it reconnects and resumes after
 /// the last event. A change may be repeated, but is never lost. An error is returned once the retries are
-/// exhausted; the next poll retries again.
+/// exhausted; the next call retries again.
 pub struct Events(Next);
 
 impl fmt::Debug for Events {
@@ -80,22 +78,9 @@ impl Events {
     ///
     /// [`ClientError`].
     pub async fn next(&mut self) -> Result<Event, ClientError> {
-        poll_fn(|context| self.poll(context)).await
-    }
-
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Event, ClientError>> {
-        self.0.as_mut().poll(context).map(|(reader, event)| {
-            self.0 = Box::pin(reader.next());
-            event
-        })
-    }
-}
-
-impl Stream for Events {
-    type Item = Result<Event, ClientError>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.poll(context).map(Some)
+        let (reader, event) = self.0.as_mut().await;
+        self.0 = Box::pin(reader.next());
+        event
     }
 }
 
