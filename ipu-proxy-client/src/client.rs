@@ -376,13 +376,8 @@ impl ProxyClient {
         Ok(all)
     }
 
-    /// Returns a page of the holds that ended at `since` or later: the first one, or that of the
-    /// `continue_token` of the previous page.
-    ///
-    /// # Errors
-    ///
-    /// [`ClientError`].
-    pub async fn usage_page(
+    /// Returns the first page, or that of the `continue_token` of the previous page.
+    async fn usage_page(
         &self,
         since: Timestamp,
         continue_token: Option<&str>,

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ipu_core::PartitionId;
+use ipu_core::{PartitionId, Timestamp};
 use ipu_proxy_client::{
     ClientError, ClientOptions, OnNoCapacity, OwnerDocument, ProxyClient, PutPartition, ResetPartition, Token,
 };
@@ -306,4 +306,45 @@ async fn a_client_connects_to_another_address_than_that_of_the_url() {
     let client = ProxyClient::new("http://proxy.example.invalid", options).unwrap();
     assert_eq!(client.stats().await.unwrap().total().unwrap().used, 4);
     assert!(server.requests()[0].contains("host: proxy.example.invalid\r\n"));
+}
+
+/// Returns a page of usage with these records of one IPU, and the token of the next page.
+fn usage_page(ids: &[&str], token: Option<&str>) -> String {
+    let record = |id: &&str| {
+        serde_json::json!({
+            "id": id, "owner": null, "instance": 0, "account": null, "controller": null, "size": 1,
+            "attempts": 1, "heldSince": 0, "releasedAt": 1, "end": "released",
+        })
+    };
+    let records: Vec<_> = ids.iter().map(record).collect();
+    ok(&serde_json::json!({"records": records, "continue": token}).to_string())
+}
+
+#[tokio::test]
+async fn the_client_reads_all_pages_of_usage() {
+    let last_page = usage_page(&["c"], None);
+    let pages = [usage_page(&["a", "b"], Some("2.1.0.b")), last_page];
+    let server = ScriptedServer::start(&pages).await;
+    let since = Timestamp::from_millis(7);
+    let all = server.client(without_pauses()).usage(since).await.unwrap();
+    let ids: Vec<&str> = all.records.iter().map(|record| record.id.as_str()).collect();
+    assert_eq!((ids, all.continue_token), (vec!["a", "b", "c"], None));
+    let requests = server.requests();
+    assert!(
+        requests[0].starts_with("GET /v1/usage?since=7 HTTP"),
+        "{requests:?}"
+    );
+    assert!(
+        requests[1].starts_with("GET /v1/usage?since=7&continue=2%2E1%2E0%2Eb HTTP"),
+        "{requests:?}"
+    );
+
+    // An empty page with a token ends the list.
+    let pages = [
+        usage_page(&["a"], Some("2.1.0.a")),
+        usage_page(&[], Some("2.1.0.a")),
+    ];
+    let server = ScriptedServer::start(&pages).await;
+    let all = server.client(without_pauses()).usage(since).await.unwrap();
+    assert_eq!((all.records.len(), all.continue_token), (1, None));
 }

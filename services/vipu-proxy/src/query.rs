@@ -40,7 +40,7 @@ pub(crate) struct Params {
     /// Start of the period, in milliseconds since 1970.
     pub(crate) since: u64,
     /// Maximum number of records of a page.
-    pub(crate) limit: Option<usize>,
+    pub(crate) limit: usize,
     /// Name of a controller.
     pub(crate) controller: Option<String>,
     /// Number of a GCD.
@@ -52,7 +52,10 @@ pub(crate) struct Params {
 impl Params {
     /// Parses a query that allows these parameters, each once.
     pub(crate) fn parse(query: Query, allowed: &[&str]) -> Result<Self, Problem> {
-        let mut params = Self::default();
+        let mut params = Self {
+            limit: MAX_PAGE,
+            ..Self::default()
+        };
         let mut names: Vec<String> = Vec::new();
         for (name, value) in query {
             if !allowed.contains(&name.as_str()) {
@@ -73,7 +76,7 @@ impl Params {
                 "force" => params.force = Some(flag("force", &value)?),
                 "since" => params.since = number("since", &value)?,
                 "notAfter" => params.not_after = Some(Timestamp::from_millis(number("notAfter", &value)?)),
-                "limit" => params.limit = Some(limit(&value)?),
+                "limit" => params.limit = limit(&value)?,
                 "continue" => params.after = Some(position(&value)?),
                 "controller" => params.controller = Some(value),
                 "gcd" => params.gcd = Some(number("gcd", &value)?),
@@ -223,6 +226,11 @@ mod tests {
         ] {
             assert_eq!(wait(broken), None, "{broken}");
         }
+    }
+
+    #[test]
+    fn a_page_has_at_most_2000_records() {
+        assert_eq!(parse("").unwrap().limit, 2_000);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use ipu_proxy_client::{CapacityQuery, Fit, RecordDocument, RecordList, Stats, Us
 use crate::app::App;
 use crate::partition_api::allocation_of;
 use crate::problem::Problem;
-use crate::query::{MAX_PAGE, Params};
+use crate::query::Params;
 
 /// Handles `GET /stats`.
 pub(crate) async fn stats(app: &App) -> Result<Stats, Problem> {
@@ -44,14 +44,13 @@ pub(crate) fn ipus_by_kind(stats: &ipu_core::allocator::Stats) -> BTreeMap<&'sta
 /// Handles `GET /v1/usage`: a page of the holds that ended at `since`, in milliseconds since 1970, or later.
 pub(crate) async fn usage(app: &App, params: &Params) -> Result<RecordList, Problem> {
     let (since, after) = (Timestamp::from_millis(params.since), params.after.as_ref());
-    let limit = params.limit.unwrap_or(MAX_PAGE);
     let records = {
         // A log in ConfigMaps is read completely for each page.
         let _lock = app.usage_reads.lock().await;
         // One more record shows that there is another page.
-        app.allocator.usage(since, after, limit + 1).await?
+        app.allocator.usage(since, after, params.limit + 1).await?
     };
-    let (page, rest) = records.split_at(limit.min(records.len()));
+    let (page, rest) = records.split_at(params.limit.min(records.len()));
     let mut list = RecordList::new(page.iter().map(RecordDocument::from).collect());
     if !rest.is_empty() {
         list.continue_token = page.last().map(|last| UsagePosition::from(last).to_string());

@@ -6,7 +6,7 @@ use ipu_proxy_client::{ClientOptions, ProxyClient};
 use serde_json::{Value, json};
 use vipu_sim::Simulator;
 
-use crate::binary::{RunningProxy, http, start};
+use crate::binary::{RunningProxy, http, start_with_controllers};
 use crate::support::{Harness, request_body};
 
 /// A proxy with a controller of 16 IPUs.
@@ -20,16 +20,7 @@ impl Site {
         let builder = Simulator::builder(ipu_core::hardware::Topology::pod16());
         let simulator = builder.start().await.unwrap();
         let controller = simulator.addr().to_string();
-        let (store, listen) = (["--store", "memory"], ["--listen", "127.0.0.1:0"]);
-        let proxy = start(&[
-            "--controllers",
-            &controller,
-            store[0],
-            store[1],
-            listen[0],
-            listen[1],
-        ])
-        .await;
+        let proxy = start_with_controllers(&controller, "memory", &[]).await;
         Self { proxy, simulator }
     }
 

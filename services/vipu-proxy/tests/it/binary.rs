@@ -35,6 +35,19 @@ pub(crate) async fn start(arguments: &[&str]) -> RunningProxy {
     spawn(command(arguments)).await.unwrap()
 }
 
+/// Starts a proxy of these controllers and this ledger on any port, with further arguments.
+pub(crate) async fn start_with_controllers(controllers: &str, store: &str, more: &[&str]) -> RunningProxy {
+    let fixed = [
+        "--controllers",
+        controllers,
+        "--store",
+        store,
+        "--listen",
+        "127.0.0.1:0",
+    ];
+    start(&[&fixed, more].concat()).await
+}
+
 /// Starts the proxy of `command`; none if it ends before it serves.
 pub(crate) async fn spawn(mut command: Command) -> Option<RunningProxy> {
     let mut child = command.kill_on_drop(true).stdout(Stdio::piped()).spawn().unwrap();
@@ -62,18 +75,10 @@ pub(crate) fn http() -> reqwest::Client {
 async fn a_second_proxy_of_a_ledger_stands_by_until_the_first_ends() {
     let scratch = tempfile::tempdir().unwrap();
     let store = format!("file:{}", scratch.path().join("ledger.db").display());
-    let arguments = [
-        "--store",
-        &store,
-        "--controllers",
-        "127.0.0.1:1",
-        "--listen",
-        "127.0.0.1:0",
-    ];
-    let mut first = start(&arguments).await;
+    let mut first = start_with_controllers("127.0.0.1:1", &store, &[]).await;
     let list = async |proxy: &RunningProxy| http().get(format!("{}/v1/partitions", proxy.url)).send().await;
     while list(&first).await.unwrap().status() != 200 {}
-    let second = start(&arguments).await;
+    let second = start_with_controllers("127.0.0.1:1", &store, &[]).await;
     let refused = list(&second).await.unwrap();
     let header = |name: &str| refused.headers()[name].to_str().unwrap().to_owned();
     assert_eq!(
@@ -218,16 +223,7 @@ async fn a_controller_that_is_listed_under_two_names_counts_once() {
     let simulator = simulator.start().await.unwrap();
     let port = simulator.addr().port();
     let list = format!("127.0.0.1:{port},localhost:{port}");
-    let running = start(&[
-        "--controllers",
-        &list,
-        "--store",
-        "memory",
-        "--listen",
-        "127.0.0.1:0",
-        "-v=1",
-    ])
-    .await;
+    let running = start_with_controllers(&list, "memory", &["-v=1"]).await;
     let get = async |path: &str| {
         let response = http().get(format!("{}{path}", running.url)).send().await.unwrap();
         response.json::<Value>().await.unwrap()

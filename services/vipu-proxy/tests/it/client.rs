@@ -1,7 +1,7 @@
 //! The typed client against a running proxy.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 use ipu_core::{CordonId, PartitionId, Timestamp};
@@ -10,9 +10,9 @@ use ipu_proxy_client::{
     EventKind, Events, Heartbeat, HoldState, OnNoCapacity, OwnerDocument, ProxyClient, PutPartition,
     ResetPartition, TlsFiles, Token,
 };
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use tokio::task::JoinSet;
-use vipu_proxy::{Auth, Proxy, Settings};
+use vipu_proxy::{Proxy, Settings};
+
+use crate::support::Authority;
 
 /// Timeout of every operation.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -244,117 +244,43 @@ async fn an_unknown_token_is_refused_until_the_client_sends_another() {
     proxy.shutdown().await;
 }
 
-/// Certificate authority with its files.
-struct Authority {
-    folder: tempfile::TempDir,
-    issuer: CertifiedIssuer<'static, KeyPair>,
-}
-
-impl Authority {
-    fn new() -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("ca"), issuer.pem()).unwrap();
-        Self { folder, issuer }
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    /// Issues a certificate for `host`; returns the files of certificate and key.
-    fn sign(&self, host: &str) -> (PathBuf, PathBuf) {
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new([host.to_owned()]).unwrap();
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        let files = (
-            self.file(&format!("{host}.crt")),
-            self.file(&format!("{host}.key")),
-        );
-        std::fs::write(&files.0, certificate.pem()).unwrap();
-        std::fs::write(&files.1, key.serialize_pem()).unwrap();
-        files
-    }
-}
-
 #[tokio::test]
 async fn certificates_authenticate_both_sides_and_untrusted_issuers_are_refused() {
-    let authority = Authority::new();
+    let scratch = tempfile::tempdir().unwrap();
+    let issue = |authority: &Authority, folder: &str, name: &str| {
+        let folder = scratch.path().join(folder);
+        authority.write(&folder, name);
+        folder
+    };
+    let (authority, other) = (Authority::new(), Authority::new());
+    let server = issue(&authority, "server", "127.0.0.1");
+    let scheduler = issue(&authority, "scheduler", "scheduler");
+    let untrusted = issue(&other, "untrusted", "scheduler");
     let mut settings = Settings::default();
-    let (certificate, key) = authority.sign("127.0.0.1");
-    (settings.tls_cert, settings.tls_key) = (Some(certificate), Some(key));
-    settings.tls_client_ca = Some(authority.file("ca"));
+    settings.tls_cert = Some(server.join("tls.crt"));
+    settings.tls_key = Some(server.join("tls.key"));
+    settings.tls_client_ca = Some(server.join("ca.crt"));
     let proxy = proxy(settings).await;
     let url = format!("https://{}", proxy.addr());
-    let with = |ca: PathBuf, own: Option<(PathBuf, PathBuf)>| {
-        let mut files = TlsFiles::new(ca);
-        files.own = own.map(|(certificate, key)| ClientCertificate::new(certificate, key));
+    let with = |issuer: &Path, own: Option<&Path>| {
+        let mut files = TlsFiles::new(issuer.join("ca.crt"));
+        files.own = own.map(|own| ClientCertificate::new(own.join("tls.crt"), own.join("tls.key")));
         let mut options = ClientOptions::default();
         options.tls = Some(files);
         ProxyClient::new(&url, options).unwrap()
     };
-    let identified = with(authority.file("ca"), Some(authority.sign("scheduler")));
-    identified.repair().await.unwrap();
-    let anonymous = with(authority.file("ca"), None);
+    with(&server, Some(&scheduler)).repair().await.unwrap();
+    let anonymous = with(&server, None);
     anonymous.stats().await.unwrap();
     assert_eq!(
         anonymous.repair().await.unwrap_err().code(),
         Some("Unauthenticated")
     );
-    let untrusted = Authority::new();
-    let error = with(untrusted.file("ca"), None).stats().await.unwrap_err();
-    assert!(matches!(error, ClientError::TlsRejected { .. }), "{error}");
-    let error = with(authority.file("ca"), Some(untrusted.sign("scheduler")))
-        .stats()
-        .await
-        .unwrap_err();
-    assert!(matches!(error, ClientError::TlsRejected { .. }), "{error}");
+    for rejected in [with(&untrusted, None), with(&server, Some(&untrusted))] {
+        let error = rejected.stats().await.unwrap_err();
+        assert!(matches!(error, ClientError::TlsRejected { .. }), "{error}");
+    }
     let without_ca = ClientOptions::default();
     assert!(ProxyClient::new(&url, without_ca).is_err());
-    proxy.shutdown().await;
-}
-
-/// Largest number of records of a page.
-const PAGE_SIZE: usize = 2_000;
-
-#[tokio::test]
-async fn the_client_reads_all_pages_of_usage() {
-    let mut settings = Settings::default();
-    // Otherwise, every request reads the connections of the host.
-    settings.auth = Some(Auth::None);
-    let proxy = proxy(settings).await;
-    let client = client(&proxy, ClientOptions::default());
-    // As many as the controller has IPUs.
-    let mut jobs = JoinSet::new();
-    for first in 0..32 {
-        let client = client.clone();
-        jobs.spawn(async move {
-            for number in (first..=PAGE_SIZE).step_by(32) {
-                let id = id(&format!("job-{number}"));
-                let body = put_request(id.as_str(), 1);
-                client
-                    .ensure_active(&id, &body, TIMEOUT, &mut |_| ())
-                    .await
-                    .unwrap();
-                let deletion = DeletePartition::default();
-                client
-                    .wait_released(&id, &deletion, TIMEOUT, &mut |_| ())
-                    .await
-                    .unwrap();
-            }
-        });
-    }
-    jobs.join_all().await;
-    let since = Timestamp::from_millis(0);
-    let page = client.usage_page(since, None).await.unwrap();
-    assert_eq!(
-        (page.records.len(), page.continue_token.is_some()),
-        (PAGE_SIZE, true)
-    );
-    let all = client.usage(since).await.unwrap();
-    assert_eq!((all.records.len(), all.continue_token), (PAGE_SIZE + 1, None));
-    assert_eq!(all.records[..PAGE_SIZE], page.records);
     proxy.shutdown().await;
 }

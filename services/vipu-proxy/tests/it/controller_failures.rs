@@ -7,7 +7,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use vipu_sim::{Fault, FaultKind, Method, Simulator};
 
-use crate::binary::{http, start};
+use crate::binary::{http, start_with_controllers};
 use crate::support::{Harness, POLL_INTERVAL, request_body};
 
 /// Delay in milliseconds that exceeds the timeout of every controller call.
@@ -59,15 +59,7 @@ async fn a_hanging_controller_delays_no_request_after_its_detection() {
     let hang = Fault::new(FaultKind::Hang);
     hanging.faults().add(hang.for_method(Method::ListPartitions));
     let list = format!("{},{}", hanging.addr(), healthy.addr());
-    let proxy = start(&[
-        "--controllers",
-        &list,
-        "--store",
-        "memory",
-        "--listen",
-        "127.0.0.1:0",
-    ])
-    .await;
+    let proxy = start_with_controllers(&list, "memory", &[]).await;
     while http()
         .get(format!("{}/readyz", proxy.url))
         .send()

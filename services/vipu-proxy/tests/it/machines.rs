@@ -4,7 +4,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use vipu_sim::Simulator;
 
-use crate::binary::{http, start};
+use crate::binary::{http, start_with_controllers};
 use crate::support::{Harness, request_body};
 
 fn body_on(name: &str, size: u32, machines: &[&str]) -> Value {
@@ -141,15 +141,7 @@ async fn machines_of_two_real_controllers_are_distinguished_by_the_controller() 
     }
     let names: Vec<String> = simulators.iter().map(|one| one.addr().to_string()).collect();
     let list = names.join(",");
-    let arguments = [
-        "--controllers",
-        &list,
-        "--store",
-        "memory",
-        "--listen",
-        "127.0.0.1:0",
-    ];
-    let running = start(&arguments).await;
+    let running = start_with_controllers(&list, "memory", &[]).await;
     let put = async |body: &Value| {
         let put = http().put(format!("{}/v1/partitions/job?wait=30s", running.url));
         let response = put.json(body).send().await.unwrap();

@@ -113,26 +113,3 @@ async fn a_request_that_does_not_fit_waits_with_a_reason_or_is_refused_with_nowa
         "{active}"
     );
 }
-
-#[tokio::test]
-async fn a_release_is_recorded_while_the_controller_is_down() {
-    let harness = Harness::new().await;
-    harness.put("training", "mnist", 4).await;
-    harness.start_outage().await;
-    let (status, document) = harness.call("DELETE", "/v1/partitions/training", "").await;
-    assert_eq!(
-        (status, &document["state"]),
-        (StatusCode::ACCEPTED, &json!("releasing")),
-        "{document}"
-    );
-    harness.end_outage().await;
-    let (status, document) = harness
-        .call("DELETE", "/v1/partitions/training?wait=60s", "")
-        .await;
-    assert_eq!(
-        (status, &document["state"]),
-        (StatusCode::OK, &json!("gone")),
-        "{document}"
-    );
-    assert!(harness.ids_at_controller().await.is_empty());
-}

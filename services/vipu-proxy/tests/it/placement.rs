@@ -4,7 +4,7 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use vipu_sim::{Simulator, SimulatorBuilder};
 
-use crate::binary::{RunningProxy, http, start};
+use crate::binary::{RunningProxy, http, start_with_controllers};
 use crate::support::request_body;
 
 /// A proxy with one controller of 16 IPUs.
@@ -21,19 +21,10 @@ impl Site {
         let builder = Simulator::builder(ipu_core::hardware::Topology::pod16());
         let simulator = change(builder).start().await.unwrap();
         let controller = simulator.addr().to_string();
-        let fixed = [
-            "--controllers",
-            &controller,
-            "--store",
-            "memory",
-            "--listen",
-            "127.0.0.1:0",
-        ];
         let arguments = arguments(&controller);
-        let mut all = fixed.to_vec();
-        all.extend(arguments.iter().map(String::as_str));
+        let more: Vec<&str> = arguments.iter().map(String::as_str).collect();
         Self {
-            proxy: start(&all).await,
+            proxy: start_with_controllers(&controller, "memory", &more).await,
             simulator,
         }
     }

@@ -5,7 +5,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use vipu_sim::Simulator;
 
-use crate::binary::{RunningProxy, http, start};
+use crate::binary::{RunningProxy, http, start_with_controllers};
 use crate::support::{Harness, request_body};
 
 #[tokio::test]
@@ -129,16 +129,7 @@ async fn an_active_partition_has_its_variables_at_a_proxy_with_another_controlle
     }
     let start = async |simulator: &Simulator| {
         let controller = simulator.addr().to_string();
-        let listen = "127.0.0.1:0";
-        start(&[
-            "--store",
-            &store,
-            "--controllers",
-            &controller,
-            "--listen",
-            listen,
-        ])
-        .await
+        start_with_controllers(&controller, &store, &[]).await
     };
     let send = async |proxy: &RunningProxy, method: Method| {
         let url = format!("{}/v1/partitions/training", proxy.url);

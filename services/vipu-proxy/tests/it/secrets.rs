@@ -7,32 +7,18 @@ use std::path::Path;
 use std::time::Duration;
 
 use ipu_core::hardware::Topology;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::Value;
 use vipu_proxy::{Proxy, Settings};
 use vipu_sim::{ClientCertificates, Simulator, TlsFiles};
 
 use crate::binary::http;
-use crate::support::request_body;
+use crate::support::{Authority, request_body};
 
 /// Writes the secrets of one controller: into `server` for the controller, and into `client` for the proxy.
 fn write(server: &Path, client: &Path, user: &str, key: &str) {
-    let mut params = CertificateParams::new(Vec::new()).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-    for (folder, name) in [(server, "127.0.0.1"), (client, "proxy")] {
-        fs::create_dir_all(folder).unwrap();
-        let pair = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
-        let certificate = params.signed_by(&pair, &authority).unwrap().pem();
-        for (file, text) in [
-            ("ca.crt", authority.pem()),
-            ("tls.key", pair.serialize_pem()),
-            ("tls.crt", certificate),
-        ] {
-            fs::write(folder.join(file), text).unwrap();
-        }
-    }
+    let authority = Authority::new();
+    authority.write(server, "127.0.0.1");
+    authority.write(client, "proxy");
     fs::write(client.join("user-id"), user).unwrap();
     fs::write(client.join("access-key"), format!("{key}\n")).unwrap();
 }

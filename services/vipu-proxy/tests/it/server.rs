@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use reqwest::{Certificate, Client, Identity};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -11,7 +10,7 @@ use tokio::net::{TcpStream, ToSocketAddrs};
 use vipu_proxy::{Proxy, ReadAccess, Settings};
 
 use crate::binary::http;
-use crate::support::request_body;
+use crate::support::{Authority, request_body};
 
 /// Starts a proxy with a simulated Pod16.
 pub(crate) async fn proxy(change: impl FnOnce(&mut Settings)) -> Proxy {
@@ -23,30 +22,11 @@ pub(crate) async fn proxy(change: impl FnOnce(&mut Settings)) -> Proxy {
     Proxy::start(settings.check().unwrap()).await.unwrap()
 }
 
-/// Certificate authority.
-struct Authority(CertifiedIssuer<'static, KeyPair>);
-
 impl Authority {
-    fn new() -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
-    }
-
-    /// Issues a certificate for `name`; returns it with its key.
-    fn issue(&self, name: &str) -> (String, String) {
-        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
-        let key = KeyPair::generate().unwrap();
-        (
-            params.signed_by(&key, &self.0).unwrap().pem(),
-            key.serialize_pem(),
-        )
-    }
-
     /// Creates a client that trusts this authority, with a certificate of `issuer` if there is one.
     fn client(&self, issuer: Option<&Self>) -> Client {
         http();
-        let root = Certificate::from_pem(self.0.pem().as_bytes()).unwrap();
+        let root = Certificate::from_pem(self.pem().as_bytes()).unwrap();
         let mut client = Client::builder().tls_certs_only([root]);
         if let Some(issuer) = issuer {
             let (certificate, key) = issuer.issue("scheduler");
@@ -68,18 +48,12 @@ async fn proxy_with_client_ca_and(
     scratch: &TempDir,
     change: impl FnOnce(&mut Settings),
 ) -> Proxy {
-    let put = |name: &str, text: String| {
-        let path = scratch.path().join(name);
-        std::fs::write(&path, text).unwrap();
-        path
-    };
-    let (certificate, key) = authority.issue("localhost");
-    let (certificate, key) = (put("cert.pem", certificate), put("key.pem", key));
-    let issuers = put("ca.pem", authority.0.pem());
+    let folder = scratch.path();
+    authority.write(folder, "localhost");
     proxy(|settings| {
-        settings.tls_cert = Some(certificate);
-        settings.tls_key = Some(key);
-        settings.tls_client_ca = Some(issuers);
+        settings.tls_cert = Some(folder.join("tls.crt"));
+        settings.tls_key = Some(folder.join("tls.key"));
+        settings.tls_client_ca = Some(folder.join("ca.crt"));
         settings.reading = Some(reading);
         change(settings);
     })

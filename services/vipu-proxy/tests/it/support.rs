@@ -1,8 +1,10 @@
 //! A proxy with a simulated controller, and requests to both.
 
+use std::path::Path;
 use std::time::Duration;
 
 use http::StatusCode;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -195,4 +197,51 @@ impl Harness {
 /// Returns the request body of the job `name`.
 pub(crate) fn request_body(name: &str, size: u32) -> Value {
     json!({"owner": {"kind": "IPUJob", "namespace": "default", "name": name, "uid": format!("uid-{name}")}, "size": size})
+}
+
+/// Returns what was found. Prints a message if it is missing outside CI.
+#[expect(clippy::print_stdout, reason = "a skipped test prints the reason")]
+pub(crate) fn found_or_skipped<T>(test: &str, found: Option<T>, missing: &str) -> Option<T> {
+    assert!(
+        found.is_some() || std::env::var_os("CI").is_none(),
+        "{test} needs {missing}"
+    );
+    if found.is_none() {
+        println!("skipped: {test}: it needs {missing}");
+    }
+    found
+}
+
+/// Certificate authority.
+pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    pub(crate) fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    /// Issues a certificate for `name`; returns it with its key.
+    pub(crate) fn issue(&self, name: &str) -> (String, String) {
+        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let key = KeyPair::generate().unwrap();
+        (
+            params.signed_by(&key, &self.0).unwrap().pem(),
+            key.serialize_pem(),
+        )
+    }
+
+    /// Issues a certificate for `name`, and writes `tls.crt`, `tls.key` and `ca.crt` into `folder`.
+    pub(crate) fn write(&self, folder: &Path, name: &str) {
+        std::fs::create_dir_all(folder).unwrap();
+        let (certificate, key) = self.issue(name);
+        for (file, text) in [("tls.crt", certificate), ("tls.key", key), ("ca.crt", self.pem())] {
+            std::fs::write(folder.join(file), text).unwrap();
+        }
+    }
 }

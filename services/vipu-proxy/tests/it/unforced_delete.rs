@@ -6,7 +6,7 @@ use ipu_proxy_client::{ClientError, ClientOptions, DeletePartition, ProxyClient}
 use serde_json::{Value, json};
 use vipu_sim::Simulator;
 
-use crate::binary::{RunningProxy, http, start};
+use crate::binary::{RunningProxy, http, start_with_controllers};
 use crate::support::{Harness, request_body};
 
 /// A proxy with a controller of 16 IPUs, and its ledger in a file.
@@ -19,8 +19,7 @@ struct Site {
 async fn start_proxy(simulator: &Simulator, scratch: &Path) -> RunningProxy {
     let controller = simulator.addr().to_string();
     let store = format!("file:{}", scratch.join("ledger.db").display());
-    let (controllers, listen) = ("--controllers", "127.0.0.1:0");
-    start(&[controllers, &controller, "--store", &store, "--listen", listen]).await
+    start_with_controllers(&controller, &store, &[]).await
 }
 
 impl Site {

@@ -13,6 +13,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::binary::http;
+use crate::support::found_or_skipped;
 
 /// Interval between two looks at the page, within the page.
 const LOOK_MILLIS: u32 = 10;
@@ -199,17 +200,4 @@ async fn port(driver: &mut Child) -> Option<String> {
     }
     assert!(printed.contains("port not available"), "{printed}");
     None
-}
-
-/// Returns what was found. Prints a message if it is missing outside CI.
-#[expect(clippy::print_stdout, reason = "a skipped test prints the reason")]
-fn found_or_skipped<T>(test: &str, found: Option<T>, missing: &str) -> Option<T> {
-    assert!(
-        found.is_some() || std::env::var_os("CI").is_none(),
-        "{test} needs {missing}"
-    );
-    if found.is_none() {
-        println!("skipped: {test}: it needs {missing}");
-    }
-    found
 }
