@@ -33,7 +33,7 @@ pub use gres::gres;
 pub use manifest::manifest;
 pub use names::{exit_codes, names};
 #[cfg(feature = "network")]
-pub use simulator::{sim_grpc, sim_rest, sim_state};
+pub use simulator::{sim_grpc, sim_rest};
 pub use slurm_conf::slurm_conf;
 pub use slurm_hooks::slurm_hooks;
 pub use slurm_output::slurm_output;
@@ -66,8 +66,6 @@ pub const TARGETS: &[Target] = &[
     target("sim_grpc", sim_grpc),
     #[cfg(feature = "network")]
     target("sim_rest", sim_rest),
-    #[cfg(feature = "network")]
-    target("sim_state", sim_state),
     target("slurm_conf", slurm_conf),
     target("slurm_hooks", slurm_hooks),
     target("slurm_output", slurm_output),

@@ -1,4 +1,4 @@
-//! The simulated controller: requests to it, and its state files.
+//! The simulated controller: requests to it.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -12,7 +12,7 @@ use tokio::runtime::{Builder, Runtime};
 use vipu_sim::{InProcess, Simulator};
 
 use crate::client::{METHODS, framed, listed};
-use crate::error_messages::{check_error, text};
+use crate::error_messages::text;
 
 /// Maximum requests per input: enough to fill the IPU-POD and to empty it.
 const MAX_REQUESTS: usize = 24;
@@ -71,42 +71,6 @@ pub fn sim_grpc(bytes: &[u8]) {
                 status.is_some_and(|code| code.parse::<u8>().is_ok_and(|code| code <= 16)),
                 "{response:?}"
             );
-        }
-    }
-    check_controller(&controller);
-}
-
-/// Input: a state file of an IPU-POD of 16 IPUs, which is loaded, listed and modified.
-///
-/// # Panics
-///
-/// If an accepted state cannot be used, or an IPU is in two partitions.
-pub fn sim_state(bytes: &[u8]) {
-    let started = Simulator::builder(Topology::pod16())
-        .state_copy(bytes)
-        .in_process();
-    let controller = match started {
-        Ok(controller) => controller,
-        Err(error) => return check_error(&error, bytes.len()),
-    };
-    check_controller(&controller);
-    let ids: Vec<String> = partitions(&controller).into_iter().map(|(id, _)| id).collect();
-    for id in ids.iter().take(4) {
-        for (method, path) in [
-            ("GET", "/status"),
-            ("GET", "/ipuof-config"),
-            ("GET", "/ipuof-config?gcdId=1"),
-            ("POST", "/reset"),
-            ("DELETE", "?force=true"),
-        ] {
-            let request = Request::builder()
-                .method(method)
-                .uri(format!("/v1/partitions/{id}{path}"));
-            let request = request.body(Bytes::new()).expect("an id is valid in a path");
-            if let Some(response) = send(&controller, request) {
-                assert_ne!(response.status(), 500, "{method} {path}: {response:?}");
-                check_response(&response, false);
-            }
         }
     }
     check_controller(&controller);

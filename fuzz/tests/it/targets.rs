@@ -73,7 +73,6 @@ targets! {
     names: 1_000,
     sim_grpc: 100,
     sim_rest: 100,
-    sim_state: 300,
     slurm_conf: 1_000,
     slurm_hooks: 1_000,
     slurm_output: 1_000,

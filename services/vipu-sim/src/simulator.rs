@@ -46,24 +46,14 @@ pub enum StartError {
     },
 }
 
-/// Source and storage of the state.
-#[derive(Debug)]
-enum StatePersistence {
-    /// In memory, initially empty.
-    Memory,
-    /// In memory, initially a copy of a state file.
-    Copy(Vec<u8>),
-    /// In this file.
-    File(PathBuf),
-}
-
 /// Builder of a [`Simulator`].
 #[derive(Debug)]
 #[must_use]
 pub struct SimulatorBuilder {
     topology: Topology,
     delay: Option<Duration>,
-    persistence: StatePersistence,
+    /// State file; without one, the state is in memory.
+    state_file: Option<PathBuf>,
     listen: SocketAddr,
     version: String,
     refuses_ipus: bool,
@@ -80,14 +70,7 @@ impl SimulatorBuilder {
     /// Stores the state in this file, which is created if missing and which several processes may serve at
     /// once. Network file systems are not supported.
     pub fn state_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.persistence = StatePersistence::File(path.into());
-        self
-    }
-
-    /// Starts from the content of a state file and keeps the state in memory, so that the file stays
-    /// unchanged.
-    pub fn state_copy(mut self, stored: impl Into<Vec<u8>>) -> Self {
-        self.persistence = StatePersistence::Copy(stored.into());
+        self.state_file = Some(path.into());
         self
     }
 
@@ -122,14 +105,9 @@ impl SimulatorBuilder {
         let delays = self.delay.map(Settings::all);
         let settings = delays.unwrap_or(Settings::all(Duration::ZERO));
         let initial = SimState::new(self.topology.clone(), settings);
-        let store = match &self.persistence {
-            StatePersistence::Memory => Store::memory(initial),
-            StatePersistence::Copy(stored) => {
-                Store::copy(stored, &initial, delays).map_err(StartError::State)?
-            }
-            StatePersistence::File(path) => {
-                Store::open(path.clone(), initial, delays).map_err(StartError::State)?
-            }
+        let store = match &self.state_file {
+            None => Store::memory(initial),
+            Some(path) => Store::open(path.clone(), initial, delays).map_err(StartError::State)?,
         };
         Ok(Api::new(store, &self.version, self.refuses_ipus))
     }
@@ -206,7 +184,7 @@ impl Simulator {
         SimulatorBuilder {
             topology,
             delay: None,
-            persistence: StatePersistence::Memory,
+            state_file: None,
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
             version: DEFAULT_VERSION.to_owned(),
             refuses_ipus: false,

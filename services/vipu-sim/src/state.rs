@@ -13,7 +13,6 @@ mod ipuof;
 mod lifecycle;
 mod placement;
 mod queries;
-mod validate;
 
 #[cfg(test)]
 mod properties;

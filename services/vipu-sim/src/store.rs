@@ -47,14 +47,6 @@ pub enum StoreError {
         /// Format version of the file.
         found: u32,
     },
-    /// The file holds a state that no sequence of calls can produce.
-    #[error("the state in {} is inconsistent: {contradiction}; restore the file, or use another one", path.display())]
-    Contradiction {
-        /// The state file.
-        path: PathBuf,
-        /// The inconsistency.
-        contradiction: String,
-    },
     /// The file holds an IPU-POD with a different topology.
     #[error("{} holds the topology {found}, not {requested}: request that topology, or use another file", path.display())]
     OtherTopology {
@@ -90,19 +82,6 @@ impl Store {
             }),
             file: None,
         }
-    }
-
-    /// Creates a state in memory from `stored`, which must have the topology of `initial`.
-    pub(crate) fn copy(
-        stored: &[u8],
-        initial: &SimState,
-        delays: Option<Settings>,
-    ) -> Result<Self, StoreError> {
-        let path = Path::new("the copy");
-        let mut state = parse(path, stored)?;
-        check_topology(path, &state, initial)?;
-        state.settings = delays.unwrap_or(state.settings);
-        Ok(Self::memory(state))
     }
 
     /// Opens the state in `path`, which is created from `initial` if missing. `initial` must have the same
@@ -268,14 +247,7 @@ fn parse(path: &Path, text: &[u8]) -> Result<SimState, StoreError> {
             found: header.format,
         });
     }
-    let state: SimState = serde_json::from_slice(text).map_err(parse_error)?;
-    match state.find_inconsistency() {
-        None => Ok(state),
-        Some(contradiction) => Err(StoreError::Contradiction {
-            path: path.to_owned(),
-            contradiction,
-        }),
-    }
+    serde_json::from_slice(text).map_err(parse_error)
 }
 
 fn check_topology(path: &Path, found: &SimState, requested: &SimState) -> Result<(), StoreError> {
