@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use ipu_core::hardware::Topology;
 use tokio::runtime::{Builder, Runtime};
-use vipu_sim::{InProcess, Simulator};
+use vipu_sim::{Simulator, SimulatorService};
 
 use crate::client::{METHODS, framed, listed};
 use crate::error_messages::text;
@@ -76,7 +76,7 @@ pub fn sim_grpc(bytes: &[u8]) {
     check_controller(&controller);
 }
 
-fn pod16() -> InProcess {
+fn pod16() -> SimulatorService {
     Simulator::builder(Topology::pod16())
         .in_process()
         .expect("a state in memory cannot fail to load")
@@ -93,12 +93,12 @@ fn runtime() -> Runtime {
 
 /// Returns the response, which must be ready at once, or `None` if a fault delays it or breaks the
 /// connection.
-fn send(controller: &InProcess, request: Request<Bytes>) -> Option<Response<Bytes>> {
+fn send(controller: &SimulatorService, request: Request<Bytes>) -> Option<Response<Bytes>> {
     RUNTIME.with(|runtime| {
         let _inside = runtime.enter();
         let description = format!("{request:?}");
         let faulty = !controller.faults().list().is_empty();
-        let response = pin!(controller.call(request));
+        let response = pin!(controller.exchange(request));
         match response.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Some(response)) => Some(response),
             Poll::Ready(None) | Poll::Pending if faulty => None,
@@ -132,7 +132,7 @@ fn check_response(response: &Response<Bytes>, is_text: bool) {
 }
 
 /// Sends a gRPC message with its five-byte prefix, and returns the response.
-fn grpc(controller: &InProcess, path: &str, message: &[u8]) -> Response<Bytes> {
+fn grpc(controller: &SimulatorService, path: &str, message: &[u8]) -> Response<Bytes> {
     let request = Request::post(format!("/{path}"))
         .header("content-type", "application/grpc")
         .body(framed(message))
@@ -141,7 +141,7 @@ fn grpc(controller: &InProcess, path: &str, message: &[u8]) -> Response<Bytes> {
 }
 
 /// Returns the partitions and their IPUs from the administrator's view.
-fn partitions(controller: &InProcess) -> Vec<(String, Vec<(u32, u8)>)> {
+fn partitions(controller: &SimulatorService) -> Vec<(String, Vec<(u32, u8)>)> {
     let state = controller.state().expect("a state in memory can be read");
     state
         .partitions
@@ -152,7 +152,7 @@ fn partitions(controller: &InProcess) -> Vec<(String, Vec<(u32, u8)>)> {
 
 /// Asserts the invariants of the IPU-POD after any requests. The client must parse the simulator's
 /// listing, with the same partitions over REST and gRPC.
-fn check_controller(controller: &InProcess) {
+fn check_controller(controller: &SimulatorService) {
     let mut allocated = BTreeSet::new();
     for (id, ipus) in partitions(controller) {
         assert!(ipus.len().is_power_of_two(), "{id} has {} IPUs", ipus.len());

@@ -1,9 +1,8 @@
 //! A simulated V-IPU controller: the gRPC user API and an equivalent REST API on one port, for tests,
 //! demonstrations and machines without IPUs.
 //!
-//! [`Simulator`] serves on a port of this process, [`InProcess`] works without a connection, and
-//! [`SimulatorService`] offers both for one IPU-POD. The binary `vipu-sim` does the same from the command
-//! line. The simulator chapter of the user guide lists the documented and the assumed behaviour.
+//! [`Simulator`] serves on a port of this process, and [`SimulatorService`] works without a connection. The
+//! binary `vipu-sim` serves from the command line. The simulator chapter of the user guide lists the documented and the assumed behaviour.
 
 mod api;
 mod ascii_map;
@@ -11,7 +10,6 @@ mod error;
 mod faults;
 mod grpc;
 mod hardware;
-mod in_process;
 mod rest;
 mod server;
 mod service;
@@ -23,7 +21,6 @@ pub use ipu_serve::{ClientCertificates, TlsError, TlsFiles};
 
 pub use error::SimError;
 pub use faults::{Fault, FaultKind, Faults, Method};
-pub use in_process::InProcess;
 pub use server::BrokenConnection;
 pub use service::SimulatorService;
 pub use simulator::{Simulator, SimulatorBuilder, StartError};

@@ -20,16 +20,18 @@ use crate::api::Api;
 use crate::error::SimError;
 use crate::faults::{FaultOutcome, Faults, Method};
 use crate::rest;
+use crate::state::PodState;
 
 /// Maximum size of a REST request body in bytes: an explicit placement of 256 IPUs takes 25 KiB.
 const MAX_BODY_BYTES: usize = 64 * 1024;
 
 /// State shared by all connections.
 pub(crate) struct ServerContext {
+    pub(crate) api: Api,
     user: UserServiceServer<Api>,
     version: VersionServiceServer<Api>,
     rest: BoxedFilter<(warp::reply::Response,)>,
-    faults: Faults,
+    pub(crate) faults: Faults,
     /// Users and their access keys; `None` disables authentication.
     users: Option<BTreeMap<String, String>>,
 }
@@ -53,14 +55,21 @@ impl<B> RequestBody for B where
 }
 
 impl ServerContext {
-    pub(crate) fn new(api: &Api, faults: Faults, users: Option<BTreeMap<String, String>>) -> Self {
+    pub(crate) fn new(api: Api, users: Option<BTreeMap<String, String>>) -> Self {
+        let faults = Faults::default();
         Self {
             user: UserServiceServer::new(api.clone()),
             version: VersionServiceServer::new(api.clone()),
-            rest: rest::routes(api, &faults),
+            rest: rest::routes(&api, &faults),
+            api,
             faults,
             users,
         }
+    }
+
+    /// Returns the current state of the IPU-POD.
+    pub(crate) fn state(&self) -> Result<PodState, SimError> {
+        self.api.store().read(|state| Ok(state.pod()))
     }
 
     /// Returns whether a fault closes new connections.

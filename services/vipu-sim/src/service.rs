@@ -1,4 +1,4 @@
-//! The simulator as a tower service for clients in the same process.
+//! The simulator without a network connection.
 
 use std::fmt;
 use std::future::Future;
@@ -6,14 +6,22 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use http::{Request, Response};
+use http_body_util::{BodyExt as _, Full};
 use tonic::body::Body;
 use tower::Service;
 
+use crate::error::SimError;
+use crate::faults::Faults;
 use crate::server::{BrokenConnection, ServerContext};
+use crate::state::PodState;
 
-/// Serves a simulator to its own process without a connection, with the same IPU-POD and faults as over the
-/// network. Cheap to clone. A fault that breaks connections is an error of the call.
+/// A simulated controller without a connection, for tests and for gateways with their own server. The
+/// service of a [`Simulator`](crate::Simulator) has its IPU-POD and its faults. Cheap to clone.
+///
+/// It is a tower service for clients in this process. A fault that breaks connections is an error of the
+/// call.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -33,6 +41,45 @@ pub struct SimulatorService(Arc<ServerContext>);
 impl SimulatorService {
     pub(crate) fn new(context: &Arc<ServerContext>) -> Self {
         Self(Arc::clone(context))
+    }
+
+    /// Returns the response to a gRPC or REST request, or `None` if a fault breaks the connection. Trailers,
+    /// which carry the gRPC status, are merged into the headers.
+    ///
+    /// The call needs a tokio runtime with time enabled. With in-memory state and no faults, the response is
+    /// ready at once.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let controller = vipu_sim::Simulator::builder(ipu_core::hardware::Topology::pod16()).in_process()?;
+    /// let request = http::Request::get("/v1/version").body(bytes::Bytes::new())?;
+    /// let response = controller.exchange(request).await.expect("no fault is active");
+    /// assert_eq!(response.status(), 200);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn exchange(&self, request: Request<Bytes>) -> Option<Response<Bytes>> {
+        let response = self.0.respond(request.map(Full::new)).await.ok()?;
+        let (mut head, body) = response.into_parts();
+        let body = body.collect().await.ok()?;
+        head.headers.extend(body.trailers().cloned().unwrap_or_default());
+        Some(Response::from_parts(head, body.to_bytes()))
+    }
+
+    /// Returns the injected faults.
+    #[must_use]
+    pub fn faults(&self) -> Faults {
+        self.0.faults.clone()
+    }
+
+    /// Returns the current state of the IPU-POD.
+    ///
+    /// # Errors
+    ///
+    /// [`SimError::Storage`] if the state file cannot be read.
+    pub fn state(&self) -> Result<PodState, SimError> {
+        self.0.state()
     }
 }
 

@@ -17,7 +17,6 @@ use tokio::task::JoinHandle;
 use crate::api::Api;
 use crate::error::SimError;
 use crate::faults::Faults;
-use crate::in_process::InProcess;
 use crate::server::ServerContext;
 use crate::service::SimulatorService;
 use crate::state::{PodState, Settings, SimState};
@@ -118,9 +117,10 @@ impl SimulatorBuilder {
     /// # Errors
     ///
     /// [`StartError::State`] if the state cannot be used.
-    pub fn in_process(self) -> Result<InProcess, StartError> {
+    pub fn in_process(self) -> Result<SimulatorService, StartError> {
         let api = self.api()?;
-        Ok(InProcess::new(api, self.secure.map(|(_, users)| users)))
+        let users = self.secure.map(|(_, users)| users);
+        Ok(SimulatorService::new(&Arc::new(ServerContext::new(api, users))))
     }
 
     /// Starts serving.
@@ -142,14 +142,11 @@ impl SimulatorBuilder {
         let listen = |source| StartError::Listen { address, source };
         let listener = TcpListener::bind(address).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
-        let faults = Faults::default();
-        let context = Arc::new(ServerContext::new(&api, faults.clone(), users));
+        let context = Arc::new(ServerContext::new(api, users));
         let (stop, stopped) = watch::channel(());
         let serving = tokio::spawn(ipu_serve::serve(listener, Arc::clone(&context), options, stopped));
         Ok(Simulator {
-            service: SimulatorService::new(&context),
-            api,
-            faults,
+            context,
             address,
             stop,
             serving,
@@ -169,9 +166,7 @@ impl SimulatorBuilder {
 /// # }
 /// ```
 pub struct Simulator {
-    api: Api,
-    service: SimulatorService,
-    faults: Faults,
+    context: Arc<ServerContext>,
     address: SocketAddr,
     stop: watch::Sender<()>,
     serving: JoinHandle<()>,
@@ -201,13 +196,13 @@ impl Simulator {
     /// Returns a service for clients in this process.
     #[must_use]
     pub fn service(&self) -> SimulatorService {
-        self.service.clone()
+        SimulatorService::new(&self.context)
     }
 
     /// Returns the injected faults.
     #[must_use]
     pub fn faults(&self) -> Faults {
-        self.faults.clone()
+        self.context.faults.clone()
     }
 
     /// Returns the current state of the IPU-POD.
@@ -216,7 +211,7 @@ impl Simulator {
     ///
     /// [`SimError::Storage`] if the state file cannot be read.
     pub fn state(&self) -> Result<PodState, SimError> {
-        self.api.store().read(|state| Ok(state.pod()))
+        self.context.state()
     }
 
     /// Sets the duration of create, reset and remove from now on.
@@ -229,7 +224,7 @@ impl Simulator {
             state.set_settings(Settings::all(delay), now);
             Ok(())
         };
-        self.api.change("set delays", change).await
+        self.context.api.change("set delays", change).await
     }
 
     /// Makes an IPU of this partition bad. An active partition is then in the error state.
@@ -240,7 +235,7 @@ impl Simulator {
     pub async fn break_partition(&self, id: &PartitionId) -> Result<(), SimError> {
         let id = id.clone();
         let change = move |state: &mut SimState, now| state.break_partition(&id, now);
-        self.api.change("break partition", change).await
+        self.context.api.change("break partition", change).await
     }
 
     /// Renders the current state as text, as `GET /sim/map` does.
@@ -249,7 +244,8 @@ impl Simulator {
     ///
     /// [`SimError::Storage`] if the state file cannot be read.
     pub fn map(&self) -> Result<String, SimError> {
-        self.api.store().read(|state| Ok(crate::ascii_map::draw(state)))
+        let store = self.context.api.store();
+        store.read(|state| Ok(crate::ascii_map::draw(state)))
     }
 
     /// Stops accepting connections, lets open calls finish for some seconds, and returns when serving has
