@@ -6,5 +6,5 @@ mod faults;
 mod persistence;
 mod rest;
 mod secure;
-mod smoke;
 mod support;
+mod wire;
