@@ -9,35 +9,15 @@
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its table")]
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use ipu_bench::cluster::{Installed, LoadFixture, LoadKind, MinimalController, RunTimings, Writes};
-use ipu_bench::percentile;
+use ipu_bench::{percentile, program};
 
 /// Repetitions of a single creation on an idle system.
 const SINGLE_REPETITIONS: u32 = 10;
 /// Time without a write after which writing counts as finished.
 const SETTLE_TIME: Duration = Duration::from_secs(1);
-
-/// Returns a program of this workspace.
-fn program(package: &str, variable: &str) -> PathBuf {
-    if let Some(path) = std::env::var_os(variable) {
-        return path.into();
-    }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let built = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--release", "--package", package])
-        .current_dir(&root)
-        .status();
-    assert!(
-        built.is_ok_and(|status| status.success()),
-        "cannot build {package}"
-    );
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    target.join("release").join(package)
-}
 
 async fn measure(installed: &Installed, kind: LoadKind, count: u32) {
     let load = LoadFixture::of(installed, kind).await;

@@ -9,15 +9,15 @@
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its table")]
 
-use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ipu_bench::{Connection, PairTimings, percentile};
+use ipu_bench::cluster::Process;
+use ipu_bench::{Connection, PairTimings, percentile, program};
 use ipu_test_cluster::{Cluster, ClusterLifetime, Durability, Tools};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
@@ -28,43 +28,12 @@ const TOPOLOGY: &str = "pod256";
 /// Number of warm-up pairs.
 const WARM_UP_PAIRS: u64 = 300;
 
-/// A proxy process that is killed on drop.
-struct Proxy {
-    child: Child,
-    address: SocketAddr,
-}
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 fn variable(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
 }
 
-/// Returns the measured program.
-fn program() -> PathBuf {
-    if let Some(path) = std::env::var_os("VIPU_PROXY") {
-        return path.into();
-    }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let built = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--release", "--package", "vipu-proxy"])
-        .current_dir(&root)
-        .status();
-    assert!(
-        built.is_ok_and(|status| status.success()),
-        "cannot build vipu-proxy"
-    );
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    target.join("release/vipu-proxy")
-}
-
 /// Starts the proxy on a store, and waits until it serves.
-fn start(program: &Path, store: &str, cluster: Option<&Cluster>) -> Proxy {
+fn start(program: &Path, store: &str, cluster: Option<&Cluster>) -> (Process, SocketAddr) {
     let mut command = Command::new(program);
     command
         .args([
@@ -75,22 +44,15 @@ fn start(program: &Path, store: &str, cluster: Option<&Cluster>) -> Proxy {
             "--listen",
             "127.0.0.1:0",
         ])
-        .args(["--auth", "none", "--store", store, "-v=1"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped());
+        .args(["--auth", "none", "--store", store, "-v=1"]);
     if let Some(cluster) = cluster {
         command
             .env("KUBECONFIG", cluster.kubeconfig())
             .args(["--namespace", "default"]);
     }
-    let mut child = command.spawn().expect("the proxy starts");
-    let lines = BufReader::new(child.stdout.take().expect("its output")).lines();
-    let address = lines
-        .map_while(Result::ok)
-        .find_map(|line| line.rsplit_once(" on ").map(|(_, address)| address.to_owned()))
-        .expect("the proxy prints its address");
-    let address = address.trim().parse().expect("an address");
-    Proxy { child, address }
+    let (process, line) = Process::start(command, " on ");
+    let address = line.rsplit(' ').next().and_then(|address| address.parse().ok());
+    (process, address.expect("the proxy prints its address"))
 }
 
 /// Runs the closed loop: each client sends its next request after the last reply.
@@ -207,15 +169,15 @@ fn main() {
     if std::env::args().any(|argument| argument == "--test") {
         return;
     }
-    let program = program();
+    let program = program("vipu-proxy", "VIPU_PROXY");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let directory = tempfile::tempdir().expect("a directory");
     println!("| store | load | pairs/s | create, ms: median / p99 / max | delete, ms: median / p99 / max |");
     println!("|---|---|---|---|---|");
     {
         let store = format!("file:{}", directory.path().join("ledger.db").display());
-        let proxy = start(&program, &store, None);
-        runtime.block_on(measure("file", proxy.address));
+        let (_process, proxy) = start(&program, &store, None);
+        runtime.block_on(measure("file", proxy));
     }
     let tools = match Tools::find() {
         Ok(tools) => tools,
@@ -231,6 +193,6 @@ fn main() {
         Durability::Synced,
     );
     let cluster = cluster.unwrap_or_else(|error| panic!("{error}"));
-    let proxy = start(&program, "kubernetes", Some(&cluster));
-    runtime.block_on(measure("ConfigMap", proxy.address));
+    let (_process, proxy) = start(&program, "kubernetes", Some(&cluster));
+    runtime.block_on(measure("ConfigMap", proxy));
 }

@@ -3,7 +3,6 @@
 //! The job runs on the simulated IPU-POD, whose state is a file, with a state directory of earlier runs.
 //! The variable IPUCTL names the `ipuctl`; the default is a release build.
 
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -26,21 +25,6 @@ spec:
             command: [\"true\"]
 ";
 
-/// Returns the measured program.
-fn ipuctl() -> PathBuf {
-    if let Some(path) = std::env::var_os("IPUCTL") {
-        return path.into();
-    }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let built = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--release", "--package", "ipuctl"])
-        .current_dir(&root)
-        .status();
-    assert!(built.is_ok_and(|status| status.success()), "cannot build ipuctl");
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    target.join("release/ipuctl")
-}
-
 fn run(command: &mut Command) {
     let status = command
         .stdin(Stdio::null())
@@ -57,7 +41,7 @@ fn benchmark_run(criterion: &mut Criterion) {
     let directory = tempfile::tempdir().expect("a directory");
     let job = directory.path().join("job.yaml");
     std::fs::write(&job, JOB).expect("a file");
-    let ipuctl = ipuctl();
+    let ipuctl = ipu_bench::program("ipuctl", "IPUCTL");
     let mut with_ipu = Command::new(&ipuctl);
     with_ipu
         .arg("--state-dir")

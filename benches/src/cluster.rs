@@ -187,7 +187,7 @@ fn privileged_port() -> u16 {
 fn install(cluster: &Cluster, folder: &Path, port: u16) {
     let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/kubernetes");
     let manifests = cluster.kubectl(&["kustomize", shipped]).expect("the manifests");
-    let file = folder.path_string("installation.yaml");
+    let file = folder.join("installation.yaml").display().to_string();
     std::fs::write(&file, &manifests).expect("a file");
     cluster
         .kubectl(&["apply", "-f", &file])
@@ -212,16 +212,6 @@ fn install(cluster: &Cluster, folder: &Path, port: u16) {
                 &patch.to_string(),
             ])
             .expect("webhooks");
-    }
-}
-
-trait PathString {
-    fn path_string(&self, name: &str) -> String;
-}
-
-impl PathString for Path {
-    fn path_string(&self, name: &str) -> String {
-        self.join(name).display().to_string()
     }
 }
 

@@ -34,20 +34,20 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// Starts an allocator in which `others` entries hold one IPU each, on a controller that responds after
-    /// `latency`. The file is in the directory for temporary files: set `TMPDIR` to measure another disk.
+    /// Starts an allocator in which `others` entries hold one IPU each, on a controller that responds at
+    /// once. The file is in the directory for temporary files: set `TMPDIR` to measure another disk.
     ///
     /// # Panics
     ///
     /// If the file cannot be created, or the other entries do not fit.
-    pub async fn new(others: u64, latency: Duration) -> Self {
+    pub async fn new(others: u64) -> Self {
         let directory = tempfile::tempdir().expect("a directory for the record");
         let store = SqliteStore::at(directory.path().join("ledger.db")).expect("a local file system");
         let name = ControllerName::new("prompt").expect("a name");
         let topology: Topology = format!("{LINK_DOMAINS}x16").parse().expect("a topology");
         let mut options = Options::default();
         options.topologies.insert(name.clone(), topology);
-        let controller = InstantController::new(latency);
+        let controller = InstantController::new();
         let pool: ControllerPool = ControllerPool::single(name, Arc::new(controller));
         let pairs = Self {
             allocator: Allocator::start(options, Arc::new(store), pool),
@@ -135,7 +135,6 @@ async fn pair(allocator: &Allocator, number: u64, keep: Keep) {
 
 /// An in-memory controller whose operations complete at once.
 struct InstantController {
-    latency: Duration,
     capacity: Mutex<CapacityState>,
 }
 
@@ -146,7 +145,7 @@ struct CapacityState {
 }
 
 impl InstantController {
-    fn new(latency: Duration) -> Self {
+    fn new() -> Self {
         let place = |number| IpuPlace {
             link_domain: number / 64,
             ipu: number % 64,
@@ -156,15 +155,11 @@ impl InstantController {
             free: (0..LINK_DOMAINS * 64).map(place).collect(),
         };
         Self {
-            latency,
             capacity: Mutex::new(capacity),
         }
     }
 
-    async fn capacity(&self) -> MutexGuard<'_, CapacityState> {
-        if !self.latency.is_zero() {
-            tokio::time::sleep(self.latency).await;
-        }
+    fn capacity(&self) -> MutexGuard<'_, CapacityState> {
         self.capacity.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -176,7 +171,7 @@ impl VipuController for InstantController {
     }
 
     async fn list_partitions(&self, _: Option<AllocationId>) -> Result<Vec<Partition>, VipuError> {
-        let capacity = self.capacity().await;
+        let capacity = self.capacity();
         let listed = capacity.partitions.iter().map(|(id, place)| Partition {
             id: id.clone(),
             spec: PartitionSpec::of_size(IpuCount::try_from(1).expect("a size")),
@@ -188,7 +183,7 @@ impl VipuController for InstantController {
     }
 
     async fn create_partition(&self, request: CreatePartition) -> Result<PartitionId, VipuError> {
-        let mut capacity = self.capacity().await;
+        let mut capacity = self.capacity();
         let place = capacity.free.pop_first().ok_or_else(|| VipuError::NoCapacity {
             detail: "full".into(),
         })?;
@@ -197,7 +192,7 @@ impl VipuController for InstantController {
     }
 
     async fn partition_status(&self, id: &PartitionId) -> Result<PartitionStatus, VipuError> {
-        let capacity = self.capacity().await;
+        let capacity = self.capacity();
         if !capacity.partitions.contains_key(id) {
             return Err(VipuError::NotFound { id: id.clone() });
         }
@@ -219,7 +214,7 @@ impl VipuController for InstantController {
     }
 
     async fn remove_partition(&self, id: &PartitionId, _: bool) -> Result<(), VipuError> {
-        let mut capacity = self.capacity().await;
+        let mut capacity = self.capacity();
         let place = capacity
             .partitions
             .remove(id)

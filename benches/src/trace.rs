@@ -49,8 +49,6 @@ pub struct Trace {
     pub steps: Vec<TraceStep>,
     /// Number of placements in the steps.
     pub placed: usize,
-    /// Mean fill level in percent.
-    pub mean_fill: f64,
 }
 
 impl Trace {
@@ -97,18 +95,14 @@ impl Trace {
             .map(|(first, size, _)| (*first, *size))
             .collect();
         churn.placed = start.len();
-        let (mut used, mut placements) = (0.0, 0.0);
         while churn.steps.len() < STEPS {
             churn.place_one();
-            used += f64::from(ipus - churn.index.free());
-            placements += 1.0;
         }
         Self {
             rows,
             placed: churn.placed - start.len(),
             start,
             steps: churn.steps,
-            mean_fill: used / placements / f64::from(ipus) * 100.0,
         }
     }
 }

@@ -14,11 +14,11 @@ mod node_hooks;
 mod node_in_slurm;
 mod turns;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ipu_bench::percentile;
+use ipu_bench::{percentile, target};
 use ipu_test_cluster::{build_libraries, build_static};
 
 /// Runs a command that must succeed, and returns its duration. `expected` is a part of its output.
@@ -51,12 +51,6 @@ fn print_row(name: &str, mut own: Vec<Duration>, mut other: Vec<Duration>) {
     );
 }
 
-/// Returns the folder of cargo's output.
-fn target() -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
-}
-
 /// Returns the program, and builds it as `cargo xtask package slurm` does unless the environment names one.
 fn program() -> PathBuf {
     if let Some(path) = std::env::var_os("IPU_SLURM") {
@@ -71,20 +65,8 @@ fn program() -> PathBuf {
     programs.join("ipu-slurm")
 }
 
-/// Returns a release build of the proxy; `VIPU_PROXY` names another one.
 fn proxy() -> PathBuf {
-    if let Some(path) = std::env::var_os("VIPU_PROXY") {
-        return path.into();
-    }
-    let built = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--release", "--package", "vipu-proxy"])
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
-        .status();
-    assert!(
-        built.is_ok_and(|status| status.success()),
-        "cannot build vipu-proxy"
-    );
-    target().join("release/vipu-proxy")
+    ipu_bench::program("vipu-proxy", "VIPU_PROXY")
 }
 
 fn main() {
