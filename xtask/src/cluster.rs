@@ -1,14 +1,14 @@
 //! `cargo xtask cluster`: a Kubernetes cluster for experiments.
 
 use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use ipu_test_cluster::{
     Cluster, ClusterLifetime, ClusterProfile, ClusterState, Durability, Options, PRODUCT, Tool, Tools,
     load as load_image, mpi_image, product_images, stop,
 };
 
-use crate::print_line;
+use crate::{print_line, target};
 
 /// Default cluster name.
 const DEFAULT_NAME: &str = "default";
@@ -114,9 +114,5 @@ fn directory(name: Option<&str>) -> Result<PathBuf, Box<dyn Error>> {
     if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
         return Err(format!("cluster name {name:?} is invalid: use letters, digits and '-'").into());
     }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .ok_or("xtask is not inside the repository")?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    Ok(std::path::absolute(target)?.join("cluster").join(name))
+    Ok(target()?.join("cluster").join(name))
 }

@@ -52,21 +52,3 @@ fn to_yaml(value: &serde_json::Value, source: &str) -> Result<String, Box<dyn Er
     }
     Ok(text)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_crd_and_its_reference_are_up_to_date() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        for file in generate(root).unwrap() {
-            let committed = std::fs::read_to_string(root.join(&file.path)).unwrap_or_default();
-            assert!(
-                committed == file.text,
-                "{} is stale: run `cargo xtask gen` and commit it",
-                file.path.display()
-            );
-        }
-    }
-}

@@ -101,6 +101,13 @@ fn root() -> Result<&'static Path, Box<dyn std::error::Error>> {
     root.ok_or_else(|| "xtask is not inside the repository".into())
 }
 
+/// Returns the absolute path of the folder of cargo's output.
+fn target() -> Result<PathBuf, Box<dyn std::error::Error>> {
+    let root = root()?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    Ok(std::path::absolute(target)?)
+}
+
 /// Handling of generated files.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {

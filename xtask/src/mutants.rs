@@ -15,7 +15,7 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{Attribute, BinOp, Block, Expr, ReturnType, Signature, Type, UnOp};
 
-use crate::{print_line, root};
+use crate::{print_line, root, target};
 
 /// The smallest share of mutants in percent that the tests must catch.
 const MIN_PERCENT: usize = 90;
@@ -347,7 +347,7 @@ fn succeeds(
 /// catches. Returns whether enough are caught.
 pub(crate) fn mutants(package: &str, sample: Option<usize>) -> Result<bool, Box<dyn Error>> {
     let root = root()?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let target = target()?;
     let copy = target.join("mutants");
     let planted = plant(root, &copy, package)?;
     let programs = build(&copy, &target, package)?;

@@ -11,12 +11,12 @@ use std::error::Error;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use flate2::{Compression, GzBuilder};
 use ipu_test_cluster::{CLIENTS, PRODUCT, TarArchive, build_static, sha256};
 
-use crate::print_line;
+use crate::{print_line, target};
 
 /// Version of bundle, chart and images.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -41,7 +41,7 @@ pub(crate) use self::slurm::package_slurm;
 
 /// Builds the programs, and writes the bundle into `target/bundle` as a folder and as an archive.
 pub(crate) fn package(root: &Path) -> Result<(), Box<dyn Error>> {
-    let output = output_folder(root)?;
+    let output = target()?.join("bundle");
     let built = build_static(&output.join("build"), &[&PRODUCT[..], &CLIENTS[..]].concat())?;
     let programs = output.join("programs");
     fs::create_dir_all(&programs)?;
@@ -59,12 +59,6 @@ pub(crate) fn package(root: &Path) -> Result<(), Box<dyn Error>> {
 /// larger, and built in half the time.
 fn is_optimised() -> bool {
     std::env::var_os("CARGO_PROFILE_RELEASE_OPT_LEVEL").is_none()
-}
-
-/// Returns the folder of bundles.
-fn output_folder(root: &Path) -> std::io::Result<PathBuf> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    Ok(std::path::absolute(target)?.join("bundle"))
 }
 
 /// Writes the files into the folder `name`, and into an archive next to it.

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::print_line;
+use crate::{print_line, target};
 
 /// Packages of a tree with Slurm, besides Debian's minimum.
 const PACKAGES: &str = "munge,procps,slurmctld,slurmd,slurm-client,slurm-wlm-basic-plugins,curl,slurmdbd,mariadb-server-core,mariadb-client-core";
@@ -13,34 +13,14 @@ const TREE: &str = "IPU_TEST_SLURM_TREE";
 /// Environment variable of the matrix: the text that the names of its cells contain.
 const SELECTION: &str = "IPU_SLURM_MATRIX";
 
-/// A suite of Debian with a version of Slurm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Suite {
-    /// Slurm 22.05.
-    Bookworm,
-    /// Slurm 24.11.
-    Trixie,
-    /// Slurm 26.05.
-    Forky,
-}
+/// Suites of Debian, with Slurm 22.05, 24.11 and 26.05.
+const SUITES: [&str; 3] = ["bookworm", "trixie", "forky"];
 
-impl Suite {
-    fn parse(name: &str) -> Result<Self, Box<dyn Error>> {
-        match name {
-            "bookworm" => Ok(Self::Bookworm),
-            "trixie" => Ok(Self::Trixie),
-            "forky" => Ok(Self::Forky),
-            _ => Err(format!("suite {name:?} is unknown: use bookworm, trixie or forky").into()),
-        }
+fn suite_of(name: &str) -> Result<&str, Box<dyn Error>> {
+    if SUITES.contains(&name) {
+        return Ok(name);
     }
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Bookworm => "bookworm",
-            Self::Trixie => "trixie",
-            Self::Forky => "forky",
-        }
-    }
+    Err(format!("suite {name:?} is unknown: use bookworm, trixie or forky").into())
 }
 
 /// Runs the matrix. The arguments are `--suite SUITE`, `--tree DIR` for an existing tree, `--tests` for all
@@ -51,7 +31,7 @@ pub(crate) fn matrix(arguments: &[&str]) -> Result<bool, Box<dyn Error>> {
     let mut words = arguments.iter().copied();
     while let Some(word) = words.next() {
         match word {
-            "--suite" => suite = Some(Suite::parse(words.next().ok_or("--suite needs a name")?)?),
+            "--suite" => suite = Some(suite_of(words.next().ok_or("--suite needs a name")?)?),
             "--tree" => tree = Some(PathBuf::from(words.next().ok_or("--tree needs a directory")?)),
             "--tests" => all_tests = true,
             text if !text.starts_with('-') && selection.is_empty() => selection = text,
@@ -79,40 +59,28 @@ pub(crate) fn matrix(arguments: &[&str]) -> Result<bool, Box<dyn Error>> {
 }
 
 /// Makes the tree of a suite with debootstrap, unless it exists.
-fn make_tree(suite: Suite) -> Result<PathBuf, Box<dyn Error>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .ok_or("xtask is not inside the repository")?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    let directory = std::path::absolute(target)?.join("slurm");
-    let tree = directory.join(suite.name());
+fn make_tree(suite: &str) -> Result<PathBuf, Box<dyn Error>> {
+    let directory = target()?.join("slurm");
+    let tree = directory.join(suite);
     if tree.exists() {
         return Ok(tree);
     }
     std::fs::create_dir_all(&directory)?;
-    let unfinished = directory.join(format!("{}.new", suite.name()));
+    let unfinished = directory.join(format!("{suite}.new"));
     if unfinished.exists() {
         std::fs::remove_dir_all(&unfinished)?;
     }
-    print_line(&format!(
-        "debootstrap of {} into {}",
-        suite.name(),
-        tree.display()
-    ));
+    print_line(&format!("debootstrap of {suite} into {}", tree.display()));
     let mut command = Command::new("debootstrap");
-    command.args([
-        "--variant=minbase",
-        &format!("--include={PACKAGES}"),
-        suite.name(),
-    ]);
+    command.args(["--variant=minbase", &format!("--include={PACKAGES}"), suite]);
     command.arg(&unfinished);
-    if suite == Suite::Forky && !Path::new("/usr/share/debootstrap/scripts/forky").exists() {
+    if suite == "forky" && !Path::new("/usr/share/debootstrap/scripts/forky").exists() {
         // An older debootstrap has no script of this name; that of sid is the same. The empty word keeps the
         // mirror of debootstrap.
         command.args(["", "sid"]);
     }
     if !command.status()?.success() {
-        return Err(format!("debootstrap of {} has failed", suite.name()).into());
+        return Err(format!("debootstrap of {suite} has failed").into());
     }
     std::fs::rename(&unfinished, &tree)?;
     Ok(tree)

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use ipu_test_cluster::{build_libraries, build_static};
 
-use super::{File, Files, contents, output_folder, write_bundle};
-use crate::print_line;
+use super::{File, Files, contents, write_bundle};
+use crate::{print_line, target};
 
 /// Name of the bundle's folder.
 const NAME: &str = concat!("ipu-slurm-", env!("CARGO_PKG_VERSION"));
@@ -24,7 +24,7 @@ const PT_INTERP: u32 = 3;
 
 /// Builds program and plugin, and writes the bundle into `target/bundle` as a folder and as an archive.
 pub(crate) fn package_slurm(root: &Path) -> Result<(), Box<dyn Error>> {
-    let output = output_folder(root)?;
+    let output = target()?.join("bundle");
     let build = output.join("build");
     let programs = build_static(&build, &["ipu-slurm-hooks", PROXY])?;
     let program = fs::read(programs.join(PROGRAM))?;
