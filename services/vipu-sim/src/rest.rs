@@ -1,5 +1,12 @@
 //! The REST API: proto3 canonical JSON of the same messages, and errors as `google.rpc.Status` in JSON.
 
+/// Combines routes: the first one that matches a request answers it.
+macro_rules! any_of {
+    ($first:expr $(, $route:expr)+ $(,)?) => {
+        $first$(.or($route).unify())+.boxed()
+    };
+}
+
 mod admin;
 
 use std::convert::Infallible;
@@ -23,14 +30,14 @@ type Query = Vec<(String, String)>;
 
 /// Builds every route outside gRPC.
 pub(crate) fn routes(api: &Api, faults: &Faults) -> BoxedFilter<(Response,)> {
-    user_routes(api)
-        .or(partition_routes(api))
-        .unify()
-        .or(admin::routes(api, faults))
-        .unify()
-        .recover(|rejection: Rejection| async move { Ok::<_, Infallible>(unknown_route(&rejection)) })
-        .unify()
-        .boxed()
+    any_of!(
+        user_routes(api),
+        partition_routes(api),
+        admin::routes(api, faults)
+    )
+    .recover(|rejection: Rejection| async move { Ok::<_, Infallible>(unknown_route(&rejection)) })
+    .unify()
+    .boxed()
 }
 
 /// Injects a clone of `shared` into every request.
@@ -60,20 +67,15 @@ fn user_routes(api: &Api) -> BoxedFilter<(Response,)> {
                     Ok(())
                 },
             );
-            match request {
-                Ok(request) => respond(StatusCode::OK, api.list(request).await),
-                Err(refusal) => refuse(&refusal),
-            }
+            respond(StatusCode::OK, async { api.list(request?).await }.await)
         });
     let create = warp::path!("v1" / "partitions")
         .and(warp::post())
         .and(warp::body::bytes())
         .and(with(api))
         .then(|body: Bytes, api: Api| async move {
-            match parse_message(&body) {
-                Ok(request) => respond(StatusCode::ACCEPTED, api.create(request).await),
-                Err(refusal) => refuse(&refusal),
-            }
+            let created = async { api.create(parse_message(&body)?).await };
+            respond(StatusCode::ACCEPTED, created.await)
         });
     let attributes = warp::path!("v1" / "ipu-attributes")
         .and(warp::get())
@@ -88,19 +90,9 @@ fn user_routes(api: &Api) -> BoxedFilter<(Response,)> {
                     Ok(())
                 },
             );
-            match request {
-                Ok(request) => respond(StatusCode::OK, api.attributes(request).await),
-                Err(refusal) => refuse(&refusal),
-            }
+            respond(StatusCode::OK, async { api.attributes(request?).await }.await)
         });
-    version
-        .or(list)
-        .unify()
-        .or(create)
-        .unify()
-        .or(attributes)
-        .unify()
-        .boxed()
+    any_of!(version, list, create, attributes)
 }
 
 /// Builds the routes of a single partition.
@@ -130,20 +122,15 @@ fn partition_routes(api: &Api) -> BoxedFilter<(Response,)> {
                 request.gcd_id = Some(wire::GcdId { id });
                 Ok(())
             });
-            match request {
-                Ok(request) => respond(StatusCode::OK, api.ipuof_config(request).await),
-                Err(refusal) => refuse(&refusal),
-            }
+            respond(StatusCode::OK, async { api.ipuof_config(request?).await }.await)
         });
     let reset = warp::path!("v1" / "partitions" / String / "reset")
         .and(warp::post())
         .and(warp::body::bytes())
         .and(with(api))
         .then(|partition_id: String, body: Bytes, api: Api| async move {
-            match reset_request(partition_id, &body) {
-                Ok(request) => respond(StatusCode::OK, api.reset(request).await),
-                Err(refusal) => refuse(&refusal),
-            }
+            let reset = async { api.reset(reset_request(partition_id, &body)?).await };
+            respond(StatusCode::OK, reset.await)
         });
     let remove = warp::path!("v1" / "partitions" / String)
         .and(warp::delete())
@@ -159,19 +146,9 @@ fn partition_routes(api: &Api) -> BoxedFilter<(Response,)> {
                 request.force = value.parse().map_err(|_| SimError::invalid(name, &value, rule))?;
                 Ok(())
             });
-            match request {
-                Ok(request) => respond(StatusCode::ACCEPTED, api.remove(request).await),
-                Err(refusal) => refuse(&refusal),
-            }
+            respond(StatusCode::ACCEPTED, async { api.remove(request?).await }.await)
         });
-    status
-        .or(config)
-        .unify()
-        .or(reset)
-        .unify()
-        .or(remove)
-        .unify()
-        .boxed()
+    any_of!(status, config, reset, remove)
 }
 
 /// Parses a reset body, which may be empty; its partition id must match the path.

@@ -13,16 +13,11 @@ use super::{parse_body, refuse, respond, with};
 use crate::api::Api;
 use crate::error::SimError;
 use crate::faults::{Fault, Faults};
-use crate::state::{Health, NewAgent, Settings};
+use crate::state::{Health, NewAgent, Settings, SimState};
 
 /// Builds all routes under `/sim/`.
 pub(crate) fn routes(api: &Api, faults: &Faults) -> BoxedFilter<(Response,)> {
-    state_routes(api)
-        .or(hardware_routes(api))
-        .unify()
-        .or(fault_routes(faults))
-        .unify()
-        .boxed()
+    any_of!(state_routes(api), hardware_routes(api), fault_routes(faults))
 }
 
 /// Builds the routes for state, map and settings.
@@ -49,18 +44,17 @@ fn state_routes(api: &Api) -> BoxedFilter<(Response,)> {
         .and(warp::body::bytes())
         .and(with(api))
         .then(|body: Bytes, api: Api| async move {
-            let change = |settings: Settings| {
-                api.change("set delays", move |state, now| {
+            let set = async {
+                let settings: Settings = parse_body(&body)?;
+                let change = move |state: &mut SimState, now| {
                     state.set_settings(settings, now);
                     Ok(settings)
-                })
+                };
+                api.change("set delays", change).await
             };
-            match parse_body(&body) {
-                Ok(settings) => respond(StatusCode::OK, change(settings).await),
-                Err(refusal) => refuse(&refusal),
-            }
+            respond(StatusCode::OK, set.await)
         });
-    state.or(map).unify().or(settings).unify().or(set).unify().boxed()
+    any_of!(state, map, settings, set)
 }
 
 /// Builds the routes for agents, allocations and IPU health.
@@ -76,11 +70,12 @@ fn hardware_routes(api: &Api) -> BoxedFilter<(Response,)> {
         .and(warp::body::bytes())
         .and(with(api))
         .then(|body: Bytes, api: Api| async move {
-            let change = |new: NewAgent| api.change("add agent", |state, now| state.add_agent(new, now));
-            match parse_body(&body) {
-                Ok(new) => respond(StatusCode::CREATED, change(new).await.map(|()| json!({}))),
-                Err(refusal) => refuse(&refusal),
-            }
+            let added = async {
+                let new: NewAgent = parse_body(&body)?;
+                let add = |state: &mut SimState, now| state.add_agent(new, now);
+                api.change("add agent", add).await.map(|()| json!({}))
+            };
+            respond(StatusCode::CREATED, added.await)
         });
     let remove_agent = warp::path!("sim" / "agents" / String)
         .and(warp::delete())
@@ -96,28 +91,14 @@ fn hardware_routes(api: &Api) -> BoxedFilter<(Response,)> {
         .and(warp::body::bytes())
         .and(with(api))
         .then(|agent: String, ipu: u32, body: Bytes, api: Api| async move {
-            match parse_body::<HealthBody>(&body) {
-                Ok(HealthBody { health }) => {
-                    let result = api
-                        .change("set health", move |state, now| {
-                            state.set_health(&agent, ipu, health, now)
-                        })
-                        .await;
-                    respond(StatusCode::OK, result.map(|()| json!({})))
-                }
-                Err(refusal) => refuse(&refusal),
-            }
+            let set = async {
+                let HealthBody { health } = parse_body(&body)?;
+                let change = move |state: &mut SimState, now| state.set_health(&agent, ipu, health, now);
+                api.change("set health", change).await.map(|()| json!({}))
+            };
+            respond(StatusCode::OK, set.await)
         });
-    agents
-        .or(add_agent)
-        .unify()
-        .or(remove_agent)
-        .unify()
-        .or(health)
-        .unify()
-        .or(allocation_routes(api))
-        .unify()
-        .boxed()
+    any_of!(agents, add_agent, remove_agent, health, allocation_routes(api))
 }
 
 #[derive(Deserialize)]
@@ -141,12 +122,12 @@ fn allocation_routes(api: &Api) -> BoxedFilter<(Response,)> {
         .and(warp::body::bytes())
         .and(with(api))
         .then(|body: Bytes, api: Api| async move {
-            let change =
-                |new: Allocation| api.change("add allocation", |state, now| state.add_allocation(new, now));
-            match parse_body(&body) {
-                Ok(new) => respond(StatusCode::CREATED, change(new).await.map(|()| json!({}))),
-                Err(refusal) => refuse(&refusal),
-            }
+            let added = async {
+                let new: Allocation = parse_body(&body)?;
+                let add = |state: &mut SimState, now| state.add_allocation(new, now);
+                api.change("add allocation", add).await.map(|()| json!({}))
+            };
+            respond(StatusCode::CREATED, added.await)
         });
     let remove = warp::path!("sim" / "allocations" / String)
         .and(warp::delete())
@@ -159,7 +140,7 @@ fn allocation_routes(api: &Api) -> BoxedFilter<(Response,)> {
                 .await;
             respond(StatusCode::OK, result.map(|()| json!({})))
         });
-    list.or(add).unify().or(remove).unify().boxed()
+    any_of!(list, add, remove)
 }
 
 fn fault_routes(faults: &Faults) -> BoxedFilter<(Response,)> {
@@ -190,7 +171,7 @@ fn fault_routes(faults: &Faults) -> BoxedFilter<(Response,)> {
             faults.clear();
             respond(StatusCode::OK, Ok(faults.list()))
         });
-    list.or(set).unify().or(clear).unify().boxed()
+    any_of!(list, set, clear)
 }
 
 /// Rejects an error rate outside 0 to 1.
