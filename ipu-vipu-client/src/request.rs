@@ -189,26 +189,4 @@ mod tests {
         );
         assert_eq!(message.num_ipulink_segments, 2);
     }
-
-    #[test]
-    fn gcd_zero_differs_from_all_gcds() {
-        assert_eq!(ipuof_config(&id(), None).gcd_id, None);
-        assert_eq!(ipuof_config(&id(), Some(0)).gcd_id, Some(wire::GcdId { id: 0 }));
-    }
-
-    #[test]
-    fn requests_about_one_partition_name_it() {
-        assert_eq!(status(&id()).partition_id, "p1");
-        assert_eq!(reset(&id()).partition_id, "p1");
-        assert_eq!(remove(&id(), false).partition_id, "p1");
-        assert!(remove(&id(), true).force);
-    }
-
-    #[test]
-    fn a_missing_filter_is_encoded_as_empty() {
-        assert_eq!(list(None).allocation_id, "");
-        assert_eq!(list(Some(&AllocationId::new("a").unwrap())).allocation_id, "a");
-        assert!(attributes(&[]).agents.is_empty());
-        assert_eq!(attributes(&[AgentId::new("ag1").unwrap()]).agents, ["ag1"]);
-    }
 }
