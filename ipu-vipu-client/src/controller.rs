@@ -49,7 +49,7 @@ pub struct AgentIpus {
 /// A V-IPU controller with its user API.
 ///
 /// Create, reset and remove only start the operation: poll [`partition_status`](Self::partition_status), or
-/// use `wait_active` and `ensure_absent`.
+/// let `ipu-allocator` do it.
 ///
 /// # Errors
 ///
