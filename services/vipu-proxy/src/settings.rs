@@ -299,58 +299,28 @@ impl Settings {
     /// Fills unset settings from `others`.
     #[must_use]
     pub fn or(self, others: Self) -> Self {
-        Self {
-            listen: self.listen.or(others.listen),
-            port: self.port.or(others.port),
-            plain_listen: self.plain_listen.or(others.plain_listen),
-            store: self.store.or(others.store),
-            controllers: self.controllers.or(others.controllers),
-            controllers_file: self.controllers_file.or(others.controllers_file),
-            controllers_configmap: self.controllers_configmap.or(others.controllers_configmap),
-            controllers_secrets: self.controllers_secrets.or(others.controllers_secrets),
-            namespace: self.namespace.or(others.namespace),
-            tracker: self.tracker.or(others.tracker),
-            audience: self.audience.or(others.audience),
-            accounts: self.accounts.or(others.accounts),
-            administrators: self.administrators.or(others.administrators),
-            selection: self.selection.or(others.selection),
-            placement: self.placement.or(others.placement),
-            preemption: self.preemption.or(others.preemption),
-            placements: if self.placements.is_empty() {
-                others.placements
-            } else {
-                self.placements
-            },
-            token_file: self.token_file.or(others.token_file),
-            allow_plain_http: self.allow_plain_http.or(others.allow_plain_http),
-            tls_cert: self.tls_cert.or(others.tls_cert),
-            tls_key: self.tls_key.or(others.tls_key),
-            tls_client_ca: self.tls_client_ca.or(others.tls_client_ca),
-            reading: self.reading.or(others.reading),
-            auth: self.auth.or(others.auth),
-            max_requests: self.max_requests.or(others.max_requests),
-            read_timeout: self.read_timeout.or(others.read_timeout),
-            write_timeout: self.write_timeout.or(others.write_timeout),
-            idle_timeout: self.idle_timeout.or(others.idle_timeout),
-            repair_interval: self.repair_interval.or(others.repair_interval),
-            controller_deadline: self.controller_deadline.or(others.controller_deadline),
-            sim: self.sim.or(others.sim),
-            sim_machines: self.sim_machines.or(others.sim_machines),
-            sim_listen: self.sim_listen.or(others.sim_listen),
-            sim_state: self.sim_state.or(others.sim_state),
-            sim_delay_ms: self.sim_delay_ms.or(others.sim_delay_ms),
-            sim_name: self.sim_name.or(others.sim_name),
-            max_queued_per_namespace: self.max_queued_per_namespace.or(others.max_queued_per_namespace),
-            quotas: if self.quotas.is_empty() {
-                others.quotas
-            } else {
-                self.quotas
-            },
-            priorities: if self.priorities.is_empty() {
-                others.priorities
-            } else {
-                self.priorities
-            },
+        /// Takes these fields from `others` if they are unset, and the collections if they are empty.
+        macro_rules! first_set {
+            ({ $($field:ident)* } { $($collection:ident)* }) => {
+                Self {
+                    $($field: self.$field.or(others.$field),)*
+                    $($collection: if self.$collection.is_empty() {
+                        others.$collection
+                    } else {
+                        self.$collection
+                    },)*
+                }
+            };
+        }
+        first_set! {
+            {
+                listen port plain_listen store controllers controllers_file controllers_configmap
+                controllers_secrets namespace tracker audience accounts administrators selection placement
+                preemption token_file allow_plain_http tls_cert tls_key tls_client_ca reading auth
+                max_requests read_timeout write_timeout idle_timeout repair_interval controller_deadline sim
+                sim_machines sim_listen sim_state sim_delay_ms sim_name max_queued_per_namespace
+            }
+            { placements quotas priorities }
         }
     }
 
