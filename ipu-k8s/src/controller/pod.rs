@@ -656,10 +656,15 @@ mod tests {
         )
     }
 
-    fn read(mut pod: Pod, now: &str) -> JobPod {
+    fn read(pod: Pod, now: &str) -> JobPod {
+        read_in("default", pod, now).expect("a Pod of the job")
+    }
+
+    /// Reads a Pod of a namespace that has the labels and the finalizer of a job of the namespace `default`.
+    fn read_in(namespace: &str, mut pod: Pod, now: &str) -> Option<JobPod> {
         let key = JobKey::new("default", "training", "u").expect("a key");
         pod.metadata.name = Some("training-worker-0".to_owned());
-        pod.metadata.namespace = Some("default".to_owned());
+        pod.metadata.namespace = Some(namespace.to_owned());
         pod.metadata.uid = Some("p".to_owned());
         pod.metadata.finalizers = Some(vec![IpuJob::POD_FINALIZER.to_owned()]);
         let labels = [
@@ -672,12 +677,19 @@ mod tests {
         let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
         pod.metadata.labels = Some(labels.into());
         compact(&mut pod);
-        JobPod::read(&pod, &key, at(now)).expect("a Pod of the job")
+        JobPod::read(&pod, &key, at(now))
     }
 
     fn container(name: &str, code: i32, second: u32) -> Value {
         let end = json!({"exitCode": code, "finishedAt": format!("2026-01-01T00:00:{second:02}Z")});
         json!({"name": name, "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": {"terminated": end}})
+    }
+
+    #[test]
+    fn a_pod_of_another_namespace_is_none_of_the_job() {
+        let now = "2026-01-01T00:00:40Z";
+        assert!(read_in("default", Pod::default(), now).is_some());
+        assert_eq!(read_in("other", Pod::default(), now), None);
     }
 
     #[test]
