@@ -46,6 +46,10 @@ async fn vipu_guide_6_8_2_a_failure_is_shown_in_the_status_and_in_the_logs_of_th
         "{status}"
     );
     assert_eq!(failure["log"], "out of memory\n", "{status}");
+    assert!(
+        failure["node"].as_str().is_some_and(|node| !node.is_empty()),
+        "{status}"
+    );
     // A launcher that waits for its ranks would never exit, so it is deleted; the other Pods remain.
     fixture
         .wait_for_pods(&["bad-launcher", "bad-worker-0", "rank-worker-0"])

@@ -77,6 +77,12 @@ async fn vipu_guide_6_7_2_four_restart_policies_handle_success_failure_and_exit_
         assert_eq!(status["exitCode"], case.ends_with, "{context}");
         let message = status["lastMessage"].as_str().unwrap_or_default();
         assert!(message.contains(case.message_part), "{context}");
+        if case.phase == "Failed" {
+            // The last attempt is the one that failed the job.
+            assert_eq!(status["firstFailure"]["attempt"], case.restarts, "{context}");
+            let attempts = status["attempts"].as_array().unwrap();
+            assert_eq!(attempts.len(), 1 + case.restarts as usize, "{context}");
+        }
     }
     // The limit does not count successes.
     fixture
