@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 use crate::cluster_fixture::install_crd;
-use crate::support::{config, wait_until};
+use crate::support::config;
 use invariant_monitor::InvariantMonitor;
 use processes::{ANY_PORT, ChildProcess, Operator, Role};
 use workload::JobClients;
@@ -50,33 +50,6 @@ struct CrashFixture {
 
 fn variable(name: &str, default: u32) -> u32 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())
-}
-
-/// Otherwise a benchmark or crash test on a temporarily overloaded cluster has no node left.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_fake_node_recovers_after_it_was_marked_unreachable() {
-    let test = "a_fake_node_recovers_after_it_was_marked_unreachable";
-    let Some(cluster) = private_with(test, ClusterProfile::ApiServer) else {
-        return;
-    };
-    let client = Client::try_from(config(&cluster).await).unwrap();
-    let mut fake = FakeOptions::default();
-    fake.nodes = 1;
-    let _nodes = FakeNodes::start(client, fake).await.unwrap();
-    let unreachable = r#"{"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}"#;
-    let kill = [
-        "patch",
-        "node",
-        "fake-0",
-        "--subresource=status",
-        "--patch",
-        unreachable,
-    ];
-    cluster.kubectl(&kill).unwrap();
-    let ready = "--output=jsonpath={.status.conditions[?(@.type=='Ready')].status}";
-    let ready_status = || cluster.kubectl(&["get", "node", "fake-0", ready]).unwrap();
-    assert_eq!(ready_status(), "Unknown");
-    wait_until("the node is ready again", async || ready_status() == "True").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,14 +4,7 @@ use std::ops::Deref;
 
 use ipu_test_cluster::Cluster;
 
-use crate::installation::{Product, installed_with_mpi};
-
-#[test]
-fn a_user_runs_mpirun_in_an_interactive_job() {
-    if let Some(product) = installed_with_mpi("a_user_runs_mpirun_in_an_interactive_job") {
-        product.run_mpirun_in_an_interactive_job();
-    }
-}
+use crate::installation::Product;
 
 impl<C: Deref<Target = Cluster>> Product<C> {
     /// Runs `mpirun` with two ranks in the launcher, and asserts that the exit code of a rank is reported.

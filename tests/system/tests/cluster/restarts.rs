@@ -5,7 +5,7 @@ use std::ops::Deref;
 use ipu_test_cluster::Cluster;
 use serde_json::{Value, json};
 
-use crate::installation::{Product, installed, wait_until};
+use crate::installation::{Product, wait_until};
 
 const NAMESPACE: &str = "restarts";
 
@@ -22,14 +22,6 @@ const POLICIES: [(&str, &str, bool); 5] = [
 /// Script of the workers: its child is killed, which the first process of a container cannot be. A command in
 /// the container that killed it would end with the container, perhaps with an error.
 const SCRIPT: &str = "sleep 30000 & until [ -e /tmp/kill ]; do sleep 0.1; done; kill -9 $!; wait $!";
-
-#[test]
-fn a_killed_worker_restarts_or_fails_its_job_as_each_restart_policy_says() {
-    let name = "a_killed_worker_restarts_or_fails_its_job_as_each_restart_policy_says";
-    if let Some(product) = installed(name) {
-        product.kill_a_worker_under_each_policy();
-    }
-}
 
 impl<C: Deref<Target = Cluster>> Product<C> {
     /// Kills a worker of one job per restart policy, and asserts that the job restarts or fails. Five IPUs
