@@ -197,10 +197,10 @@ mod tests {
             workers.status(now),
             WaitStatus::Wait(Some(now + MISSING_POD_GRACE))
         );
-        assert!(matches!(
+        assert_eq!(
             workers.status(now + MISSING_POD_GRACE),
-            WaitStatus::NeverReady(_)
-        ));
+            WaitStatus::NeverReady("a was deleted and not created again within 30 s".to_owned())
+        );
         workers.update("a", PodReadiness::Ready);
         assert_eq!(workers.status(now + MISSING_POD_GRACE), WaitStatus::Wait(None));
     }

@@ -6,7 +6,7 @@ use std::process::Command;
 use ipu_test_cluster::{private, shared};
 use serde_json::json;
 
-use crate::support::{Fixture, pod, read_text};
+use crate::support::{Fixture, read_text};
 
 #[test]
 fn wait_reports_each_blocking_condition_until_all_workers_are_ready() {
@@ -57,22 +57,6 @@ fn wait_exits_with_the_reason_once_a_worker_has_failed() {
 }
 
 #[test]
-fn wait_exits_if_a_deleted_worker_is_not_created_again() {
-    let Some(cluster) = shared("wait_exits_if_a_deleted_worker_is_not_created_again") else {
-        return;
-    };
-    let fixture = Fixture::new(cluster, "deleted", &["w-0"]);
-    fixture.pod("w-0", "");
-    let mut waiting = fixture.wait(&["w-0"], &["--gone-grace", "0"]);
-    waiting.wait_for_line("waiting for w-0");
-    fixture
-        .kubectl(&["delete", "pod", "w-0", "--force", "--grace-period=0"])
-        .unwrap();
-    assert_eq!(waiting.wait_for_exit().code(), Some(3));
-    assert!(read_text(&fixture.termination_log()).starts_with("w-0 was deleted"));
-}
-
-#[test]
 fn wait_continues_once_a_deleted_worker_is_created_again() {
     let Some(cluster) = shared("wait_continues_once_a_deleted_worker_is_created_again") else {
         return;
@@ -89,32 +73,6 @@ fn wait_continues_once_a_deleted_worker_is_created_again() {
     fixture.pod("w-1", "");
     fixture.set_ready("w-1");
     waiting.wait_for_line("w-1 is ready (1 of 2)");
-    fixture.pod("w-0", "");
-    fixture.set_ready("w-0");
-    assert_eq!(waiting.wait_for_exit().code(), Some(0));
-}
-
-#[test]
-fn wait_continues_for_a_worker_that_fails_during_its_deletion() {
-    let Some(cluster) = shared("wait_continues_for_a_worker_that_fails_during_its_deletion") else {
-        return;
-    };
-    let fixture = Fixture::new(cluster, "ended", &["w-0"]);
-    let mut waiting = fixture.wait(&["w-0"], &[]);
-    // A Pod without a node is deleted at once; the node does not exist, so no kubelet interferes.
-    let mut bound = pod("w-0", "");
-    bound["spec"]["nodeName"] = "missing-node".into();
-    fixture.apply(&bound);
-    waiting.wait_for_line("waiting for w-0");
-    fixture
-        .kubectl(&["delete", "pod", "w-0", "--grace-period=600", "--wait=false"])
-        .unwrap();
-    waiting.wait_for_line("waiting for w-0: is being deleted");
-    fixture.status("w-0", &json!({"phase": "Failed"}));
-    fixture
-        .kubectl(&["delete", "pod", "w-0", "--force", "--grace-period=0"])
-        .unwrap();
-    waiting.wait_for_line("w-0: was deleted");
     fixture.pod("w-0", "");
     fixture.set_ready("w-0");
     assert_eq!(waiting.wait_for_exit().code(), Some(0));
