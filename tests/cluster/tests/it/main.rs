@@ -8,55 +8,10 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use ipu_test_cluster::{Cluster, ClusterProfile, private, private_with, shared, shared_with};
+use ipu_test_cluster::{ClusterProfile, private_with, shared_with};
 
 /// Environment variable that marks the process to be killed.
 const VICTIM: &str = "IPU_TEST_CLUSTER_VICTIM";
-
-#[test]
-fn two_concurrent_clusters_are_isolated() {
-    let name = "two_concurrent_clusters_are_isolated";
-    let (Some(shared_cluster), Some(private_cluster)) = (shared(name), private(name)) else {
-        return;
-    };
-    assert_ne!(shared_cluster.url(), private_cluster.url());
-    shared_cluster.kubectl(&["create", "configmap", "here"]).unwrap();
-    assert!(configmaps(shared_cluster).contains("here"));
-    assert!(!configmaps(&private_cluster).contains("here"));
-}
-
-#[test]
-fn objects_survive_a_killed_api_server_and_a_snapshot_restores_them() {
-    let Some(mut cluster) = private("objects_survive_a_killed_api_server_and_a_snapshot_restores_them")
-    else {
-        return;
-    };
-    cluster.kubectl(&["create", "configmap", "before"]).unwrap();
-    let snapshot = cluster.directory().join("snapshot");
-    cluster.snapshot(&snapshot).unwrap();
-    cluster.kubectl(&["create", "configmap", "after"]).unwrap();
-    cluster.kill_apiserver();
-    assert!(cluster.kubectl(&["get", "configmaps"]).is_err());
-    cluster.start_apiserver().unwrap();
-    let names = configmaps(&cluster);
-    assert!(names.contains("before") && names.contains("after"), "{names}");
-    cluster.restore(&snapshot).unwrap();
-    let names = configmaps(&cluster);
-    assert!(names.contains("before") && !names.contains("after"), "{names}");
-}
-
-#[test]
-fn rbac_limits_users() {
-    let Some(cluster) = shared("rbac_limits_users") else {
-        return;
-    };
-    let nobody = cluster.user("nobody", &[]).unwrap();
-    let kubeconfig = nobody.display().to_string();
-    let error = cluster
-        .kubectl(&["--kubeconfig", &kubeconfig, "get", "configmaps"])
-        .unwrap_err();
-    assert!(error.to_string().contains("\"nobody\" cannot list"), "{error}");
-}
 
 #[test]
 fn a_cluster_ends_with_its_process_even_after_sigkill() {
@@ -115,8 +70,4 @@ fn servers_in(directory: &str) -> usize {
             arguments.contains(directory) && !arguments.starts_with("sh\0")
         })
         .count()
-}
-
-fn configmaps(cluster: &Cluster) -> String {
-    cluster.kubectl(&["get", "configmaps", "-o", "name"]).unwrap()
 }
