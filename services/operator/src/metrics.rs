@@ -15,7 +15,7 @@ use prometheus_client::registry::Registry;
 use warp::{Filter as _, Reply as _};
 
 use crate::job_metrics::JobMetrics;
-use crate::metrics_auth::{AuthRejection, MetricsAuthorizer};
+use crate::metrics_auth::MetricsAuthorizer;
 use crate::webhook_server::{Routes, text};
 
 /// Media type of the response.
@@ -137,20 +137,15 @@ pub(crate) fn routes(metrics: &Metrics, authorizer: &Arc<MetricsAuthorizer>) -> 
                 match authorizer.check(authorization.as_deref()).await {
                     Ok(()) => warp::reply::with_header(metrics.render(), header::CONTENT_TYPE, FORMAT)
                         .into_response(),
-                    Err(rejection) => reject(&rejection),
+                    Err((status, reason)) => reject(status, reason),
                 }
             }
         })
         .boxed()
 }
 
-fn reject(rejection: &AuthRejection) -> warp::reply::Response {
-    let status = match rejection {
-        AuthRejection::Unauthenticated { .. } => StatusCode::UNAUTHORIZED,
-        AuthRejection::Forbidden { .. } => StatusCode::FORBIDDEN,
-        AuthRejection::Unavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
-    };
-    let response = text(status, rejection.to_string());
+fn reject(status: StatusCode, reason: String) -> warp::reply::Response {
+    let response = text(status, reason);
     if status == StatusCode::UNAUTHORIZED {
         return warp::reply::with_header(response, header::WWW_AUTHENTICATE, "Bearer").into_response();
     }
