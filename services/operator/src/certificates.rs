@@ -27,8 +27,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-pub(crate) use self::issue::{KeyedCertificate, self_signed};
-use self::issue::{StoredCertificates, renewed};
+use self::issue::{KeyedCertificate, StoredCertificates, renewed};
 use crate::health::HealthRegistry;
 use crate::metrics::Metrics;
 use crate::object_watch::wake_on_changes;
@@ -432,7 +431,7 @@ fn labels(component: &str) -> BTreeMap<String, String> {
 }
 
 /// Returns the time in seconds since 1970.
-pub(crate) fn now() -> u64 {
+fn now() -> u64 {
     ipu_proxy_client::now().as_millis() / 1000
 }
 

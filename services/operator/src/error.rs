@@ -34,12 +34,6 @@ pub enum OperatorError {
         /// Cause.
         source: TlsError,
     },
-    /// A certificate cannot be created.
-    #[error("cannot create a certificate: {detail}")]
-    CreateCertificate {
-        /// Cause.
-        detail: String,
-    },
     /// The controller has stopped unexpectedly.
     #[error("the controller has stopped: {detail}")]
     Controller {

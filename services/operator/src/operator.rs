@@ -1,6 +1,5 @@
 //! The running operator: listeners, leader election, and the controller of the leader.
 
-use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
@@ -11,14 +10,14 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use ipu_core::ErrorChain;
 use ipu_k8s::webhook::MAX_REVIEW_BYTES;
-use ipu_serve::{ClientCertificates, ServeOptions, Tls, TlsFiles, TlsPem, serve};
+use ipu_serve::{ClientCertificates, ServeOptions, Tls, TlsFiles, serve};
 use kube::Client;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{info, warn};
 
-use crate::certificates::{CertificateUser, ManagedCertificate, Rotation, now, self_signed};
+use crate::certificates::{CertificateUser, ManagedCertificate, Rotation};
 use crate::crd_update::CrdUpdater;
 use crate::error::OperatorError;
 use crate::health::HealthRegistry;
@@ -30,8 +29,6 @@ use crate::settings::{Certificates, Config};
 use crate::webhook_server::{Routes, WebhookServer};
 use crate::{metrics, probes, webhooks};
 
-/// Validity of a certificate only for the metrics: longer than the process runs.
-const METRICS_CERTIFICATE_VALIDITY: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// Timeout of idle connections. The API server closes its own after 90 s, and must be the first: it does not
 /// repeat a request that was on its way when the operator closed the connection.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
@@ -376,25 +373,15 @@ fn serving_tls(
     }
 }
 
-/// Returns the TLS configuration of the metrics: from the provided directory, shared with the webhooks, or
-/// self-made for this process.
+/// Returns the TLS configuration of the metrics: from the provided directory, or that of the webhooks.
 fn metrics_tls(config: &Config, webhooks: &PendingTls) -> Result<PendingTls, OperatorError> {
-    if let Some(directory) = &config.metrics_cert_dir {
-        let tls = tls_from_directory(directory, "metrics-cert-dir")?;
-        return Ok(watch::channel(Some(tls)).1);
+    match &config.metrics_cert_dir {
+        Some(directory) => {
+            let tls = tls_from_directory(directory, "metrics-cert-dir")?;
+            Ok(watch::channel(Some(tls)).1)
+        }
+        None => Ok(webhooks.clone()),
     }
-    if let Certificates::Managed(_) = config.certificates {
-        return Ok(webhooks.clone());
-    }
-    let certificate_error = |error: &(dyn std::error::Error + 'static)| OperatorError::CreateCertificate {
-        detail: ErrorChain(error).to_string(),
-    };
-    let names = BTreeSet::from(["ipu-operator".to_owned()]);
-    let own = self_signed(&names, now(), METRICS_CERTIFICATE_VALIDITY)
-        .map_err(|error| certificate_error(&error))?;
-    let tls =
-        Tls::from_pem(&TlsPem::new(own.certificate, own.key)).map_err(|error| certificate_error(&error))?;
-    Ok(watch::channel(Some(tls)).1)
 }
 
 fn tls_from_directory(directory: &Path, name: &'static str) -> Result<Tls, OperatorError> {

@@ -134,7 +134,7 @@ pub struct Settings {
     /// seconds; the caBundle must be maintained externally.
     #[arg(long, env = "IPU_OPERATOR_WEBHOOK_CERT_DIR", value_name = "DIRECTORY")]
     pub webhook_cert_dir: Option<PathBuf>,
-    /// Directory with tls.crt and tls.key for the metrics [default: the managed certificate].
+    /// Directory with tls.crt and tls.key for the metrics [default: the certificate of the webhooks].
     #[arg(long, env = "IPU_OPERATOR_METRICS_CERT_DIR", value_name = "DIRECTORY")]
     pub metrics_cert_dir: Option<PathBuf>,
 }

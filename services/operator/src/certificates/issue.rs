@@ -21,9 +21,9 @@ const BACKDATED_SECONDS: u64 = 300;
 
 /// A certificate and its private key, in PEM.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct KeyedCertificate {
-    pub(crate) certificate: String,
-    pub(crate) key: String,
+pub(super) struct KeyedCertificate {
+    pub(super) certificate: String,
+    pub(super) key: String,
 }
 
 // The key is not printed.
@@ -37,7 +37,7 @@ impl std::fmt::Debug for KeyedCertificate {
 
 impl KeyedCertificate {
     /// Returns its expiry in seconds since 1970; 0 if it cannot be read.
-    pub(crate) fn not_after(&self) -> u64 {
+    pub(super) fn not_after(&self) -> u64 {
         self.read().map_or(0, |read| read.not_after)
     }
 
@@ -185,15 +185,6 @@ pub(super) fn renewed(
         authority: Some(authority),
         server: Some(server),
     }))
-}
-
-/// Returns a certificate for `names` of an authority that no client knows.
-pub(crate) fn self_signed(
-    names: &BTreeSet<String>,
-    now: u64,
-    validity: Duration,
-) -> Result<KeyedCertificate, rcgen::Error> {
-    sign(&authority(now)?.key, names, now, validity)
 }
 
 fn authority(now: u64) -> Result<KeyedCertificate, rcgen::Error> {

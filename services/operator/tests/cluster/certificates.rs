@@ -51,14 +51,19 @@ async fn current(client: &Client, name: &str) -> String {
 
 /// Checks that a client that trusts only `bundle` gets a response.
 async fn connect_with_bundle(operator: &Operator, bundle: &[u8]) -> Result<(), reqwest::Error> {
-    rustls::crypto::ring::default_provider().install_default().ok();
-    let authorities = reqwest::Certificate::from_pem_bundle(bundle)?;
-    let http = reqwest::Client::builder().tls_certs_only(authorities).build()?;
+    let http = client_with_bundle(bundle)?;
     let url = format!(
         "https://{}/validate-graphcore-ai-v1alpha1-ipujob",
         local_address(operator.webhooks())
     );
     http.post(url).body("").send().await.map(drop)
+}
+
+/// Returns a client that trusts only a bundle.
+fn client_with_bundle(bundle: &[u8]) -> Result<reqwest::Client, reqwest::Error> {
+    rustls::crypto::ring::default_provider().install_default().ok();
+    let authorities = reqwest::Certificate::from_pem_bundle(bundle)?;
+    reqwest::Client::builder().tls_certs_only(authorities).build()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -234,9 +239,10 @@ async fn the_bundle_is_not_modified_with_a_provided_certificate() {
     assert_eq!(bundles(&client, "given").await, [None, None]);
     let secrets: Api<Secret> = Api::namespaced(client, "default");
     assert!(secrets.get_opt("given").await.unwrap().is_none());
-    // The metrics have their own certificate.
+    // The metrics have it too.
     let url = format!("https://{}/metrics", local_address(operator.metrics()));
-    let response = crate::support::http().get(url).send().await.unwrap();
+    let http = client_with_bundle(provided.cert.pem().as_bytes()).unwrap();
+    let response = http.get(url).send().await.unwrap();
     assert_eq!(response.status().as_u16(), 401);
     operator.shutdown().await;
 }
