@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::StoredPartition;
 use super::context::Context;
-use super::error::{ReconcileError, is_status};
+use super::error::{ReconcileError, ignore_statuses, is_status};
 use super::kueue::{
     AdmissionCheck, CONTROLLER, Kueue, PodSet, RESOURCE, Workload, condition, set_condition, status_patch,
     time,
@@ -338,10 +338,7 @@ impl Check<'_> {
     async fn delete(&self, partition: &ObjectMeta) -> Result<(), ReconcileError> {
         let name = partition.name.as_deref().unwrap_or_default();
         let params = delete_params(partition.uid.clone());
-        match self.api().delete(name, &params).await {
-            Err(error) if !is_status(&error, 404) && !is_status(&error, 409) => Err(error.into()),
-            _ => Ok(()),
-        }
+        ignore_statuses(self.api().delete(name, &params).await, &[404, 409])
     }
 
     /// Returns whether an IPUPartition is of a Workload that is gone, or has no quota any more: then it is

@@ -93,6 +93,17 @@ impl From<ClientError> for ReconcileError {
     }
 }
 
+/// Converts the response to a request, of which these HTTP statuses are not errors.
+pub(super) fn ignore_statuses<T>(
+    response: Result<T, kube::Error>,
+    ignored: &[u16],
+) -> Result<(), ReconcileError> {
+    match response {
+        Err(error) if !ignored.iter().any(|code| is_status(&error, *code)) => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
 /// Returns whether the API server answered with this HTTP status.
 pub(super) fn is_status(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)

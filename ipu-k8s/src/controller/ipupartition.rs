@@ -24,7 +24,7 @@ use kube::{Resource as _, ResourceExt as _};
 
 use super::StoredPartition;
 use super::context::Context;
-use super::error::{ReconcileError, is_status};
+use super::error::{ReconcileError, ignore_statuses, is_status};
 use super::events::event;
 use super::objects::{create_or_update, delete_params, post_params, set_finalizers};
 use super::queue_reason::queue_reason;
@@ -228,10 +228,8 @@ impl Work<'_> {
             preconditions.resource_version = self.partition.resource_version();
         }
         let partitions: Api<IpuPartition> = self.api();
-        match partitions.delete(&self.partition.name_any(), &params).await {
-            Err(error) if !is_status(&error, 404) => Err(error.into()),
-            _ => Ok(()),
-        }
+        let deleted = partitions.delete(&self.partition.name_any(), &params).await;
+        ignore_statuses(deleted, &[404])
     }
 
     /// Returns the request for attempt `wanted`.
@@ -321,10 +319,7 @@ impl Work<'_> {
         };
         if let Some(existing) = find().await? {
             let params = delete_params(existing.uid());
-            match config_maps.delete(&self.config_map, &params).await {
-                Err(error) if !is_status(&error, 404) => return Err(error.into()),
-                _ => {}
-            }
+            ignore_statuses(config_maps.delete(&self.config_map, &params).await, &[404])?;
             if find().await?.is_some() {
                 let text = format!(
                     "ConfigMap {} is not deleted: remove its finalizers",

@@ -13,7 +13,7 @@ use kube::Client;
 use kube::api::{Api, Patch};
 use serde_json::json;
 
-use super::error::{ReconcileError, is_status};
+use super::error::{ReconcileError, ignore_statuses};
 use super::objects::{create_or_update, patch_params};
 use super::pod::JobPod;
 use crate::resources::{ResourceBuilder, launcher_role};
@@ -51,13 +51,9 @@ pub(super) async fn revoke(client: &Client, job: &JobKey, instance: u32) -> Resu
     ]);
     let api: Api<Role> = Api::namespaced(client.clone(), job.namespace.as_str());
     let role = launcher_role(job.name.as_str(), instance);
-    match api
+    let patched = api
         .patch_metadata(&role, &patch_params(), &Patch::Json::<()>(patch))
-        .await
-    {
-        Ok(_) => Ok(()),
-        // It does not exist, or the test failed because it has another owner.
-        Err(error) if is_status(&error, 404) || is_status(&error, 422) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
+        .await;
+    // It does not exist, or the test failed because it has another owner.
+    ignore_statuses(patched, &[404, 422])
 }

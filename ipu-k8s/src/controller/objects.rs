@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::error::{ReconcileError, is_status};
+use super::error::{ReconcileError, ignore_statuses, is_status};
 use super::pod::JobPod;
 use crate::crd::IpuJob;
 use crate::resources::FIELD_MANAGER;
@@ -101,14 +101,10 @@ where
         "resourceVersion": metadata.resource_version,
         "finalizers": finalizers,
     }});
-    match api
+    let patched = api
         .patch_metadata(name.unwrap_or_default(), &patch_params(), &Patch::Merge(&patch))
-        .await
-    {
-        Ok(_) => Ok(()),
-        Err(error) if is_status(&error, 404) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
+        .await;
+    ignore_statuses(patched, &[404])
 }
 
 /// Removes the operator's finalizer from a Pod. Does nothing if the Pod no longer exists.
@@ -118,14 +114,10 @@ pub(super) async fn untrack(api: &Api<Pod>, name: &str, uid: &str) -> Result<(),
         "uid": uid,
         "$deleteFromPrimitiveList/finalizers": [IpuJob::POD_FINALIZER],
     }});
-    match api
+    let patched = api
         .patch_metadata(name, &patch_params(), &Patch::Strategic(&patch))
-        .await
-    {
-        Ok(_) => Ok(()),
-        Err(error) if is_status(&error, 404) || is_status(&error, 409) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
+        .await;
+    ignore_statuses(patched, &[404, 409])
 }
 
 /// Removes a Pod whose outcome is recorded or no longer matters: with its grace period, and then its

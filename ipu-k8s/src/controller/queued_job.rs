@@ -10,7 +10,7 @@ use kube::{Resource as _, ResourceExt as _};
 use serde_json::{Value, json};
 
 use super::context::Context;
-use super::error::{ReconcileError, is_status};
+use super::error::{ReconcileError, ignore_statuses, is_status};
 use super::kueue::{
     Kueue, PodSet, RESOURCE, Workload, condition, set_condition, status_patch, time, workload_name,
 };
@@ -141,9 +141,8 @@ pub(super) async fn follow(
                     let text = "install Kueue, or remove the label kueue.x-k8s.io/queue-name";
                     Err(ReconcileError::refused("KueueAbsent", text))
                 }
-                Err(error) if !is_status(&error, 409) => Err(error.into()),
-                // The watch reports it.
-                _ => Ok(()),
+                // The watch reports it, even if it existed.
+                created => ignore_statuses(created, &[409]),
             }
         }
     }
@@ -285,13 +284,10 @@ fn changes(
 }
 
 async fn delete(workloads: &Api<Workload>, workload: &Workload) -> Result<(), ReconcileError> {
-    match workloads
+    let deleted = workloads
         .delete(&workload.name_any(), &delete_params(workload.uid()))
-        .await
-    {
-        Err(error) if !is_status(&error, 404) && !is_status(&error, 409) => Err(error.into()),
-        _ => Ok(()),
-    }
+        .await;
+    ignore_statuses(deleted, &[404, 409])
 }
 
 /// Returns the Workload that a job is to have.

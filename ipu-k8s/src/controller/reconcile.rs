@@ -16,7 +16,7 @@ use kube::{Resource as _, ResourceExt as _};
 use super::StoredJob;
 use super::apply::{Effects, Progress};
 use super::context::Context;
-use super::error::{ReconcileError, is_status};
+use super::error::{ReconcileError, ignore_statuses};
 use super::events::{event, events, refusal};
 use super::launcher_rights;
 use super::objects::{delete_params, remove};
@@ -190,12 +190,10 @@ async fn expire(job: &IpuJob, context: &Context) -> Result<Action, ReconcileErro
         preconditions.resource_version = job.resource_version();
     }
     let jobs: Api<IpuJob> = Api::namespaced(context.client.clone(), &job.namespace().unwrap_or_default());
-    match jobs.delete(&job.name_any(), &params).await {
-        Ok(_) => Ok(Action::await_change()),
-        // The watch reports the deletion, or the concurrent write.
-        Err(error) if is_status(&error, 404) || is_status(&error, 409) => Ok(Action::await_change()),
-        Err(error) => Err(error.into()),
-    }
+    let deleted = jobs.delete(&job.name_any(), &params).await;
+    ignore_statuses(deleted, &[404, 409])?;
+    // The watch reports the deletion, or the concurrent write.
+    Ok(Action::await_change())
 }
 
 /// Records in the status why the job could not be observed, if it still needs work.
