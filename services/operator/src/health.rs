@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 /// Default timeout of one work item: each call to the API server or the proxy times out after seconds, and
 /// a reconciliation makes a few dozen calls.
-pub const WORK_TIMEOUT: Duration = Duration::from_secs(180);
+const WORK_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// A watch without a reported failure for this long counts as healthy: retries start within a minute, and
 /// one attempt takes at most half a minute.
@@ -24,10 +24,7 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(120);
 /// health.require("ipujobs");
 /// assert!(health.pending().contains("ipujobs"));
 /// health.mark_ready("ipujobs");
-///
-/// let work = health.begin_work("default/mnist");
 /// assert_eq!(health.overdue(), None);
-/// drop(work); // The reconciliation has ended.
 /// ```
 #[derive(Clone, Debug)]
 pub struct HealthRegistry(Arc<Inner>);
@@ -51,7 +48,7 @@ struct HealthState {
 }
 
 impl Default for HealthRegistry {
-    /// Creates a registry with [`WORK_TIMEOUT`].
+    /// Creates a registry in which work is overdue after three minutes.
     fn default() -> Self {
         Self::new(WORK_TIMEOUT)
     }
@@ -69,7 +66,7 @@ impl HealthRegistry {
 
     /// Registers running work; dropping the guard ends it.
     #[must_use = "the work ends when the guard is dropped"]
-    pub fn begin_work(&self, name: impl Into<String>) -> WorkGuard {
+    pub(crate) fn begin_work(&self, name: impl Into<String>) -> WorkGuard {
         let due = Instant::now() + self.0.timeout;
         let mut state = self.state();
         let id = state.next_id;
@@ -151,7 +148,7 @@ impl HealthRegistry {
 
 /// Guard of running work; the work ends when the guard is dropped.
 #[derive(Debug)]
-pub struct WorkGuard {
+pub(crate) struct WorkGuard {
     health: HealthRegistry,
     id: u64,
 }

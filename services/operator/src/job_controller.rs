@@ -27,7 +27,7 @@ const CACHE_CONDITION: &str = "IPUJobs and their Kubernetes Pods";
 /// # Errors
 ///
 /// [`OperatorError`] is fatal; transient errors are retried internally.
-pub async fn run_controller(
+pub(crate) async fn run_controller(
     kube: kube::Config,
     config: Arc<Config>,
     metrics: Metrics,

@@ -1,11 +1,11 @@
 //! Metrics of IPUJobs: counts by phase and reason, start times and outcomes.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ipu_core::job::JobPhase;
 use ipu_k8s::crd::{IpuJob, IpuJobStatus, PhaseSeconds};
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -134,10 +134,6 @@ impl JobMetrics {
         self.interruptions.get_or_create(&WatchLabels { watch }).inc();
     }
 
-    fn cached(&self) -> MutexGuard<'_, HashMap<String, CachedJob>> {
-        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Updates the metrics with the current state of a job. Events before this process first observed the
     /// job were counted by an earlier process.
     pub(crate) fn observe_job(&self, job: &IpuJob) {
@@ -158,7 +154,7 @@ impl JobMetrics {
             restarts: status.restart_count,
         };
         self.add(&now);
-        let mut cached = self.cached();
+        let mut cached = self.cached.lock();
         if let Some(before) = cached.get(&uid) {
             self.subtract(before);
             if now.finished && !before.finished {
@@ -175,7 +171,7 @@ impl JobMetrics {
 
     /// Removes a deleted job.
     pub(crate) fn remove_job(&self, uid: &str) {
-        if let Some(removed) = self.cached().remove(uid) {
+        if let Some(removed) = self.cached.lock().remove(uid) {
             self.subtract(&removed);
         }
     }
@@ -196,7 +192,7 @@ impl JobMetrics {
 
     /// Clears all gauges when this operator is no longer the leader.
     pub(crate) fn clear(&self) {
-        self.cached().clear();
+        self.cached.lock().clear();
         self.jobs.clear();
         self.held.clear();
     }

@@ -2,8 +2,8 @@
 //!
 //! [`Operator::start`] serves the admission webhooks, metrics and probes. It rotates the webhooks'
 //! certificates and takes part in the leader election. [`Settings`] are the configurable settings,
-//! [`Config`] is their checked form. The leader runs [`run_controller`], which registers its metrics with
-//! [`Metrics`] and reports its progress to [`HealthRegistry`].
+//! [`Config`] is their checked form. The leader runs the controller of `ipu-k8s`, which reports its progress
+//! to [`HealthRegistry`].
 
 mod certificates;
 mod crd_update;
@@ -23,9 +23,7 @@ mod webhooks;
 
 pub use certificates::Rotation;
 pub use error::OperatorError;
-pub use health::{HealthRegistry, WORK_TIMEOUT, WorkGuard};
-pub use job_controller::run_controller;
+pub use health::HealthRegistry;
 pub use leader_election::Leadership;
-pub use metrics::Metrics;
 pub use operator::Operator;
 pub use settings::{Certificates, Config, ManagedCertificates, PullPolicy, SettingError, Settings};

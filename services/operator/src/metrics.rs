@@ -1,7 +1,7 @@
 //! `/metrics` in the OpenMetrics text format; events are counted as they happen.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::{StatusCode, header};
@@ -29,26 +29,13 @@ struct ReviewLabels {
 
 type DurationFamily = Family<ReviewLabels, Histogram, fn() -> Histogram>;
 
-/// Metrics registry; clones share one state.
-///
-/// A component registers its metric once and keeps a handle:
-///
-/// ```
-/// use ipu_operator::Metrics;
-/// use prometheus_client::metrics::counter::Counter;
-///
-/// let metrics = Metrics::default();
-/// let retries = Counter::<u64>::default();
-/// metrics.register(|registry| registry.register("ipu_operator_retries", "Retries", retries.clone()));
-/// retries.inc();
-/// assert!(metrics.render().contains("ipu_operator_retries_total 1"));
-/// ```
+/// Metrics of the operator; clones share one state.
 #[derive(Clone, Debug)]
-pub struct Metrics(Arc<Inner>);
+pub(crate) struct Metrics(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    registry: Mutex<Registry>,
+    registry: Registry,
     reviews: DurationFamily,
     leader: Gauge<i64, AtomicI64>,
     expiry: Gauge<i64, AtomicI64>,
@@ -82,7 +69,7 @@ impl Default for Metrics {
         let jobs = JobMetrics::new(&mut registry);
         Self(Arc::new(Inner {
             jobs,
-            registry: Mutex::new(registry),
+            registry,
             reviews,
             leader,
             expiry,
@@ -91,18 +78,11 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Registers metrics with their full names.
-    pub fn register(&self, add: impl FnOnce(&mut Registry)) {
-        add(&mut self.0.registry.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-
     /// Renders all metrics as text.
-    #[must_use]
-    pub fn render(&self) -> String {
+    pub(crate) fn render(&self) -> String {
         let mut all = String::new();
-        let registry = self.0.registry.lock().unwrap_or_else(PoisonError::into_inner);
         // Writing to a String does not fail.
-        let _ = encode(&mut all, &registry);
+        let _ = encode(&mut all, &self.0.registry);
         all
     }
 
