@@ -14,7 +14,6 @@ mod ipupartitions;
 mod jobs;
 mod kueue;
 mod lost_node;
-mod metrics;
 mod pods;
 mod probes;
 mod rights;
