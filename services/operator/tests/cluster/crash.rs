@@ -13,14 +13,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use ipu_test_cluster::{Cluster, ClusterProfile, ContainerEnd, FakeNodes, FakeOptions, private_with};
+use ipu_test_cluster::{Cluster, ClusterProfile, FakeNodes, FakeOptions, private_with};
 use ipu_testkit::Random;
 use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 use crate::cluster_fixture::install_crd;
-use crate::support::config;
+use crate::support::{config, container_end};
 use invariant_monitor::InvariantMonitor;
 use processes::{ANY_PORT, ChildProcess, Operator, Role};
 use workload::JobClients;
@@ -134,26 +134,6 @@ async fn jobs_end_or_report_why_they_wait_while_all_processes_are_killed_at_rand
         kills.all() < KINDS || kills.each().iter().all(|many| *many > 0),
         "{kills:?}"
     );
-}
-
-/// Workers of a launcher never exit by themselves; other containers follow the job's annotation.
-fn container_end(pod: &Value) -> ContainerEnd {
-    let serves_launcher = pod["spec"]["containers"][0]["command"]
-        .as_array()
-        .is_some_and(|command| {
-            command
-                .iter()
-                .any(|word| word.as_str().is_some_and(|word| word.contains("365d")))
-        });
-    let annotation = pod["metadata"]["annotations"]["test/life"].as_str();
-    let annotation = annotation.and_then(|annotation| annotation.split_once(':'));
-    match annotation.filter(|_| !serves_launcher) {
-        Some((millis, code)) => ContainerEnd::After {
-            time: Duration::from_millis(millis.parse().unwrap()),
-            exit_code: code.parse().unwrap(),
-        },
-        None => ContainerEnd::Never,
-    }
 }
 
 /// Numbers of kills, and the longest failover.

@@ -13,7 +13,6 @@ mod guide;
 mod ipupartitions;
 mod jobs;
 mod kueue;
-mod lost_node;
 mod pods;
 mod probes;
 mod rights;

@@ -1,13 +1,12 @@
-//! Pods that other clients delete, jobs that are deleted in every way, and lost records, on fake nodes: each
-//! outcome is recorded, and no partition is released while a process may use it.
+//! Pods that other clients delete, jobs that are deleted in every way, lost and drained nodes, and lost
+//! records, on fake nodes: each outcome is recorded, and no partition is released while a process may use it.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 use ipu_operator::{Operator, Settings};
-use ipu_test_cluster::{Cluster, ClusterProfile, ContainerEnd, FakeNodes, FakeOptions, private_with};
+use ipu_test_cluster::{Cluster, ClusterProfile, FakeNodes, FakeOptions, private_with};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use serde_json::{Value, json};
@@ -16,12 +15,9 @@ use vipu_sim::Simulator;
 
 use crate::cluster_fixture::{ControllersFile, install_crd, simulator, worker_job};
 use crate::guide::job_with_launcher;
-use crate::support::{apply, config, http, local_address, settings, start, wait_until};
+use crate::support::{LIFE, apply, config, container_end, http, local_address, settings, start, wait_until};
 
-/// Annotation with the time in milliseconds after which containers exit, and their exit code.
-const LIFE: &str = "test/life";
-
-/// A cluster with two fake nodes, an operator, a proxy, and a simulated controller of 32 IPUs.
+/// A cluster with three fake nodes, an operator, a proxy, and a simulated controller of 32 IPUs.
 struct Fixture {
     cluster: Cluster,
     nodes: FakeNodes,
@@ -37,7 +33,8 @@ impl Fixture {
         let cluster = private_with(test, ClusterProfile::Controllers)?;
         install_crd(&cluster).await;
         let mut fake = FakeOptions::default();
-        fake.nodes = 2;
+        // If all nodes are unreachable, Kubernetes evicts no Pod.
+        fake.nodes = 3;
         fake.labels.insert("pod".into(), "a".into());
         fake.container_end = Arc::new(container_end);
         let client = Client::try_from(config(&cluster).await).unwrap();
@@ -75,11 +72,21 @@ impl Fixture {
         self.proxy = Some(start_proxy(&self.controllers, self.address).await);
     }
 
+    fn kubectl(&self, arguments: &[&str]) -> String {
+        self.cluster.kubectl(arguments).unwrap()
+    }
+
     fn object(&self, kind: &str, name: &str) -> Value {
-        let text = self
-            .cluster
-            .kubectl(&["get", kind, name, "--output=json", "--ignore-not-found"]);
-        serde_json::from_str(&text.unwrap()).unwrap_or_default()
+        let text = self.kubectl(&["get", kind, name, "--output=json", "--ignore-not-found"]);
+        serde_json::from_str(&text).unwrap_or_default()
+    }
+
+    /// Returns the name of the node of a Pod.
+    fn node(&self, pod: &str) -> String {
+        self.object("pod", pod)["spec"]["nodeName"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     }
 
     fn status(&self, job: &str) -> Value {
@@ -133,17 +140,6 @@ async fn start_proxy(controllers: &ControllersFile, address: SocketAddr) -> Prox
     controllers.configure(&mut settings);
     settings.listen = Some(address.into());
     Proxy::start(settings.check().unwrap()).await.unwrap()
-}
-
-fn container_end(pod: &Value) -> ContainerEnd {
-    let life = pod["metadata"]["annotations"][LIFE].as_str();
-    match life.and_then(|life| life.split_once(':')) {
-        Some((millis, code)) => ContainerEnd::After {
-            time: Duration::from_millis(millis.parse().unwrap()),
-            exit_code: code.parse().unwrap(),
-        },
-        None => ContainerEnd::Never,
-    }
 }
 
 /// Returns a job of one worker that exits after `life`, or never.
@@ -200,10 +196,7 @@ async fn the_outcome_of_a_pod_that_is_deleted_before_an_operator_observes_it_is_
         ("removed", &FORCE[2..]),
     ] {
         let pod = format!("{name}-worker-0");
-        fixture
-            .cluster
-            .kubectl(&[&["delete", "pod", &pod], options].concat())
-            .unwrap();
+        fixture.kubectl(&[&["delete", "pod", &pod], options].concat());
     }
     for name in ["failing", "succeeding", "forced", "removed"] {
         let pod = fixture.object("pod", &format!("{name}-worker-0"));
@@ -227,10 +220,7 @@ async fn the_outcome_of_a_pod_that_is_deleted_before_an_operator_observes_it_is_
     for name in ["failing-worker-0", "succeeding-worker-0"] {
         fixture.wait_until_absent("pod", name).await;
     }
-    fixture
-        .cluster
-        .kubectl(&["delete", "ipujobs", "--all", "--timeout=120s"])
-        .unwrap();
+    fixture.kubectl(&["delete", "ipujobs", "--all", "--timeout=120s"]);
     fixture.wait_until_released().await;
     fixture.shut_down().await;
 }
@@ -249,15 +239,13 @@ async fn a_partition_is_kept_until_a_pod_that_is_deleted_in_any_way_has_ended() 
     }
     for (name, ..) in jobs {
         fixture.wait_for_phase(name, "Running").await;
-        let node = fixture.object("pod", &format!("{name}-worker-0"))["spec"]["nodeName"].clone();
-        fixture.nodes.fall_silent(node.as_str().unwrap());
+        fixture
+            .nodes
+            .fall_silent(&fixture.node(&format!("{name}-worker-0")));
     }
     for (name, _, cascade) in jobs {
         let cascade = format!("--cascade={cascade}");
-        fixture
-            .cluster
-            .kubectl(&["delete", "ipujob", name, &cascade, "--wait=false"])
-            .unwrap();
+        fixture.kubectl(&["delete", "ipujob", name, &cascade, "--wait=false"]);
     }
     wait_until("the worker is neither tracked nor controlled", async || {
         let metadata = fixture.object("pod", "orphaned-worker-0")["metadata"].clone();
@@ -280,12 +268,67 @@ async fn a_partition_is_kept_until_a_pod_that_is_deleted_in_any_way_has_ended() 
     assert_eq!(fixture.simulator.state().unwrap().partitions.len(), 2);
     for (name, ..) in jobs {
         let pod = format!("{name}-worker-0");
-        fixture
-            .cluster
-            .kubectl(&[&["delete", "pod", &pod], &FORCE[..]].concat())
-            .unwrap();
+        fixture.kubectl(&[&["delete", "pod", &pod], &FORCE[..]].concat());
         fixture.wait_until_absent("ipujob", name).await;
     }
+    fixture.wait_until_released().await;
+    fixture.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_reports_its_unreachable_node_and_restarts_on_another_once_its_worker_is_deleted() {
+    let test = "a_job_reports_its_unreachable_node_and_restarts_on_another_once_its_worker_is_deleted";
+    let Some(fixture) = Fixture::start(test).await else {
+        return;
+    };
+    let toleration =
+        |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1});
+    let mut job = job("serving", None);
+    job["spec"]["workers"]["template"]["spec"]["tolerations"] = json!([
+        toleration("node.kubernetes.io/unreachable"),
+        toleration("node.kubernetes.io/not-ready"),
+    ]);
+    apply(&fixture.cluster, &job);
+    let message = |status: &Value| status["lastMessage"].as_str().unwrap_or_default().to_owned();
+    fixture.wait_for_phase("serving", "Running").await;
+    let node = fixture.node("serving-worker-0");
+
+    fixture.nodes.fall_silent(&node);
+    let not_ready = "it reports the worker that is not ready, and its node";
+    fixture
+        .wait_for("serving", not_ready, |status| {
+            message(status).contains("serving-worker-0: NotReady: since ")
+                && message(status).contains(&format!(" on node {node}"))
+        })
+        .await;
+    let overdue = "serving-worker-0: DeletionOverdue: its deletion was due by ";
+    let status = fixture
+        .wait_for("serving", "it reports the overdue deletion", |status| {
+            message(status).contains(overdue)
+        })
+        .await;
+    assert_eq!(status["phase"], "Running", "{status}");
+    assert_eq!(status["ipusHeld"], 1, "the process may still run: {status}");
+
+    fixture.kubectl(&["delete", "pod", "serving-worker-0", "--grace-period=0", "--force"]);
+    let runs_again = async |attempt: u32| {
+        fixture
+            .wait_for("serving", "it runs again on a reset partition", |status| {
+                status["phase"] == "Running" && status["instances"][0]["attempt"] == attempt
+            })
+            .await
+    };
+    runs_again(1).await;
+    let next = fixture.node("serving-worker-0");
+    assert_ne!(next, node);
+
+    fixture.kubectl(&["drain", &next, "--timeout=60s"]);
+    let status = runs_again(2).await;
+    let last = fixture.node("serving-worker-0");
+    assert!(last != node && last != next, "{last}");
+    assert_eq!(status["restartCount"], 0, "{status}");
+    assert!(!message(&status).contains("serving-worker-0"), "{status}");
+    fixture.kubectl(&["delete", "ipujob", "serving", "--timeout=60s"]);
     fixture.wait_until_released().await;
     fixture.shut_down().await;
 }
@@ -301,10 +344,7 @@ async fn a_job_that_is_deleted_in_any_way_leaves_no_pod_and_no_partition() {
         apply(&fixture.cluster, &job(cascade, None));
         fixture.wait_for_phase(cascade, "Running").await;
         let option = format!("--cascade={cascade}");
-        fixture
-            .cluster
-            .kubectl(&["delete", "ipujob", cascade, &option, "--timeout=60s"])
-            .unwrap();
+        fixture.kubectl(&["delete", "ipujob", cascade, &option, "--timeout=60s"]);
         fixture
             .wait_until_absent("pod", &format!("{cascade}-worker-0"))
             .await;
@@ -312,7 +352,7 @@ async fn a_job_that_is_deleted_in_any_way_leaves_no_pod_and_no_partition() {
     }
 
     // A namespace with a running and a finished job.
-    fixture.cluster.kubectl(&["create", "namespace", "team"]).unwrap();
+    fixture.kubectl(&["create", "namespace", "team"]);
     wait_until("the namespace has its service account", async || {
         fixture
             .cluster
@@ -327,17 +367,10 @@ async fn a_job_that_is_deleted_in_any_way_leaves_no_pod_and_no_partition() {
     }
     wait_until("the jobs run and end", async || {
         let phases = "--output=jsonpath={.items[*].status.phase}";
-        fixture
-            .cluster
-            .kubectl(&["-n", "team", "get", "ipujobs", phases])
-            .unwrap()
-            == "Completed Running"
+        fixture.kubectl(&["-n", "team", "get", "ipujobs", phases]) == "Completed Running"
     })
     .await;
-    fixture
-        .cluster
-        .kubectl(&["delete", "namespace", "team", "--timeout=120s"])
-        .unwrap();
+    fixture.kubectl(&["delete", "namespace", "team", "--timeout=120s"]);
     fixture.wait_until_released().await;
 
     // The finalizer of a job is removed by hand while no operator runs.
@@ -345,14 +378,8 @@ async fn a_job_that_is_deleted_in_any_way_leaves_no_pod_and_no_partition() {
     fixture.wait_for_phase("forced", "Running").await;
     fixture.stop_operator().await;
     let free = r#"{"metadata": {"finalizers": null}}"#;
-    fixture
-        .cluster
-        .kubectl(&["patch", "ipujob", "forced", "--type=merge", "-p", free])
-        .unwrap();
-    fixture
-        .cluster
-        .kubectl(&["delete", "ipujob", "forced", "--timeout=60s"])
-        .unwrap();
+    fixture.kubectl(&["patch", "ipujob", "forced", "--type=merge", "-p", free]);
+    fixture.kubectl(&["delete", "ipujob", "forced", "--timeout=60s"]);
     fixture.start_operator().await;
     fixture.wait_until_absent("pod", "forced-worker-0").await;
     fixture.shut_down().await;
@@ -374,17 +401,14 @@ async fn a_job_runs_on_while_the_proxy_does_not_know_its_partition() {
     })
     .await;
     // The change makes the operator reconcile the job.
-    fixture
-        .cluster
-        .kubectl(&[
-            "patch",
-            "ipujob",
-            "serving",
-            "--type=merge",
-            "-p",
-            r#"{"spec": {"priority": 1}}"#,
-        ])
-        .unwrap();
+    fixture.kubectl(&[
+        "patch",
+        "ipujob",
+        "serving",
+        "--type=merge",
+        "-p",
+        r#"{"spec": {"priority": 1}}"#,
+    ]);
     let status = fixture
         .wait_for("serving", "the change is observed", |status| {
             status["observedGeneration"] == 2
@@ -395,10 +419,7 @@ async fn a_job_runs_on_while_the_proxy_does_not_know_its_partition() {
     assert_eq!(status["instances"][0]["state"], "Running", "{status}");
     let after = fixture.object("pod", "serving-worker-0")["metadata"]["uid"].clone();
     assert_eq!(after, before);
-    fixture
-        .cluster
-        .kubectl(&["delete", "ipujob", "serving", "--timeout=60s"])
-        .unwrap();
+    fixture.kubectl(&["delete", "ipujob", "serving", "--timeout=60s"]);
     fixture.shut_down().await;
 }
 
@@ -426,17 +447,12 @@ async fn the_states_of_instances_and_the_texts_of_the_status_say_what_happens() 
     let warnings = "--field-selector=regarding.name=huge,type=Warning,reason=TooLarge";
     wait_until("a Warning says so", async || {
         !fixture
-            .cluster
             .kubectl(&["get", "events.events.k8s.io", warnings, "--output=name"])
-            .unwrap()
             .is_empty()
     })
     .await;
 
-    fixture
-        .cluster
-        .kubectl(&["delete", "ipujob", "huge", "--timeout=60s"])
-        .unwrap();
+    fixture.kubectl(&["delete", "ipujob", "huge", "--timeout=60s"]);
 
     apply(&fixture.cluster, &sized("whole", "32"));
     fixture.wait_for_phase("whole", "Running").await;
@@ -450,16 +466,10 @@ async fn the_states_of_instances_and_the_texts_of_the_status_say_what_happens() 
         message(&status).contains("position 1 in the queue; blocked by default/whole (32 IPUs)"),
         "{status}"
     );
-    fixture
-        .cluster
-        .kubectl(&["delete", "ipujob", "next", "--timeout=60s"])
-        .unwrap();
+    fixture.kubectl(&["delete", "ipujob", "next", "--timeout=60s"]);
 
     let suspend = r#"{"spec": {"suspend": true}}"#;
-    fixture
-        .cluster
-        .kubectl(&["patch", "ipujob", "whole", "--type=merge", "-p", suspend])
-        .unwrap();
+    fixture.kubectl(&["patch", "ipujob", "whole", "--type=merge", "-p", suspend]);
     fixture
         .wait_for("whole", "it is suspended", |status| state(status) == "Suspended")
         .await;
@@ -479,10 +489,7 @@ async fn the_states_of_instances_and_the_texts_of_the_status_say_what_happens() 
     assert_eq!(message(&status), "All instances done");
 
     // An object of another owner has the name of one of the job.
-    fixture
-        .cluster
-        .kubectl(&["create", "configmap", "taken-config", "--from-literal=a=theirs"])
-        .unwrap();
+    fixture.kubectl(&["create", "configmap", "taken-config", "--from-literal=a=theirs"]);
     apply(&fixture.cluster, &job_with_launcher("taken", "true"));
     fixture
         .wait_for("taken", "it reports the name", |status| {
@@ -493,10 +500,7 @@ async fn the_states_of_instances_and_the_texts_of_the_status_say_what_happens() 
         fixture.object("configmap", "taken-config")["data"],
         json!({"a": "theirs"})
     );
-    fixture
-        .cluster
-        .kubectl(&["delete", "ipujobs", "--all", "--timeout=120s"])
-        .unwrap();
+    fixture.kubectl(&["delete", "ipujobs", "--all", "--timeout=120s"]);
     fixture.wait_until_released().await;
     fixture.shut_down().await;
 }
@@ -519,7 +523,7 @@ fn end_main_container(fixture: &Fixture, pod: &str, exit_code: u8) {
         "-p",
         &patch,
     ];
-    fixture.cluster.kubectl(&patch).unwrap();
+    fixture.kubectl(&patch);
 }
 
 fn now() -> String {
@@ -554,10 +558,7 @@ async fn a_worker_ends_with_the_container_of_the_job_and_its_pod_holds_the_ipus(
     assert_eq!(status["workersStatus"]["succeeded"], 1, "{status}");
     assert_eq!(status["ipusHeld"], 1, "{status}");
     assert_eq!(fixture.partitions().await, BTreeSet::from(["active".to_owned()]));
-    fixture
-        .cluster
-        .kubectl(&["delete", "ipujob", "done", "--timeout=60s"])
-        .unwrap();
+    fixture.kubectl(&["delete", "ipujob", "done", "--timeout=60s"]);
     fixture.wait_until_released().await;
 
     // The next attempt begins once the sidecar of the failed one has ended, too.
@@ -579,10 +580,7 @@ async fn a_worker_ends_with_the_container_of_the_job_and_its_pod_holds_the_ipus(
     );
     // With the policy All, the Pod and its sidecar end with the job.
     let all = json!({"spec": {"cleanPodPolicy": "All"}}).to_string();
-    fixture
-        .cluster
-        .kubectl(&["patch", "ipujob", "failing", "--type=merge", "-p", &all])
-        .unwrap();
+    fixture.kubectl(&["patch", "ipujob", "failing", "--type=merge", "-p", &all]);
     end_main_container(&fixture, "failing-worker-0", 0);
     fixture.wait_for_phase("failing", "Completed").await;
     fixture.wait_until_released().await;

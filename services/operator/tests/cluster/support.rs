@@ -6,9 +6,13 @@ use std::time::Duration;
 
 use http::StatusCode;
 use ipu_operator::{Operator, Rotation, Settings};
-use ipu_test_cluster::Cluster;
+use ipu_test_cluster::{Cluster, ContainerEnd};
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::Value;
+
+/// Annotation with the time in milliseconds after which containers on a fake node exit, and their exit code.
+pub(crate) const LIFE: &str = "test/life";
 
 /// Reads the configuration from a kubeconfig file.
 pub(crate) async fn config_of(kubeconfig: &Path) -> Config {
@@ -93,9 +97,30 @@ pub(crate) async fn wait_until(description: &str, condition: impl AsyncFn() -> b
 }
 
 /// Applies a JSON object.
-pub(crate) fn apply(cluster: &Cluster, object: &serde_json::Value) -> String {
+pub(crate) fn apply(cluster: &Cluster, object: &Value) -> String {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("object.json");
     std::fs::write(&file, object.to_string()).unwrap();
     cluster.kubectl(&["apply", "-f", file.to_str().unwrap()]).unwrap()
+}
+
+/// Returns the end of the containers of a Pod on a fake node, by [`LIFE`]. Workers of a launcher never exit
+/// by themselves.
+pub(crate) fn container_end(pod: &Value) -> ContainerEnd {
+    let serves_launcher = pod["spec"]["containers"][0]["command"]
+        .as_array()
+        .is_some_and(|command| {
+            command
+                .iter()
+                .any(|word| word.as_str().is_some_and(|word| word.contains("365d")))
+        });
+    let annotation = pod["metadata"]["annotations"][LIFE].as_str();
+    let annotation = annotation.and_then(|annotation| annotation.split_once(':'));
+    match annotation.filter(|_| !serves_launcher) {
+        Some((millis, code)) => ContainerEnd::After {
+            time: Duration::from_millis(millis.parse().unwrap()),
+            exit_code: code.parse().unwrap(),
+        },
+        None => ContainerEnd::Never,
+    }
 }
