@@ -1,5 +1,7 @@
 //! The interface to the system that knows which owners are alive.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use ipu_core::PartitionId;
 use ipu_core::allocator::{Claim, Entry, OwnerLiveness};
@@ -46,5 +48,20 @@ pub trait Liveness: Send + Sync {
 impl<F: Fn(&Entry) -> OwnerLiveness + Send + Sync> Liveness for F {
     async fn liveness_of(&self, entry: &Entry) -> OwnerLiveness {
         self(entry)
+    }
+}
+
+#[async_trait]
+impl Liveness for Arc<dyn Liveness> {
+    async fn liveness_of(&self, entry: &Entry) -> OwnerLiveness {
+        (**self).liveness_of(entry).await
+    }
+
+    async fn claims(&self) -> Vec<Claim> {
+        (**self).claims().await
+    }
+
+    fn forget_silence(&self, partitions: &[&PartitionId]) {
+        (**self).forget_silence(partitions);
     }
 }

@@ -44,7 +44,8 @@ async fn partitions_that_are_not_recorded_are_adopted_by_claims_and_quarantined_
         OwnerLiveness::Live,
     ))));
     let mut options = options();
-    options.liveness = Arc::clone(&jobs) as _;
+    let shared: Arc<dyn Liveness> = Arc::clone(&jobs) as _;
+    options.liveness = Arc::new(shared);
     let bed = Bed::with(options).await;
     bed.allocator.check_ready().await.unwrap();
     bed.controller.create_by_hand(&claimed.id, 4);

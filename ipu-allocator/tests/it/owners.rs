@@ -99,8 +99,9 @@ async fn an_owner_that_starts_again_while_it_is_judged_keeps_its_partition() {
     // It releases before it requests the partition again, or not.
     for releases in [true, false] {
         let jobs = Arc::new(Jobs::default());
+        let shared: Arc<dyn Liveness> = Arc::clone(&jobs) as _;
         let mut options = options();
-        options.liveness = Arc::clone(&jobs) as _;
+        options.liveness = Arc::new(shared);
         let bed = Bed::with(options).await;
         let job = request("job", 4).with_holder("job");
         bed.ensure(&job).await;
@@ -130,7 +131,8 @@ fn with_leases() -> (Options, Clock) {
     let mut options = options();
     options.compare_interval = Duration::from_secs(10);
     options.clock = Arc::clone(&clock);
-    options.liveness = Arc::new(LeaseLiveness::new(Arc::clone(&clock)));
+    let leases: Arc<dyn Liveness> = Arc::new(LeaseLiveness::new(Arc::clone(&clock)));
+    options.liveness = Arc::new(leases);
     (options, clock)
 }
 
