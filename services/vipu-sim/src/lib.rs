@@ -2,7 +2,8 @@
 //! demonstrations and machines without IPUs.
 //!
 //! [`Simulator`] serves on a port of this process, and [`SimulatorService`] works without a connection. The
-//! binary `vipu-sim` serves from the command line. The simulator chapter of the user guide lists the documented and the assumed behaviour.
+//! binary `vipu-sim` serves from the command line. The simulator chapter of the user guide lists the
+//! documented and the assumed behaviour.
 
 mod api;
 mod ascii_map;
