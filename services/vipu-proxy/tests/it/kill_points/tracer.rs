@@ -9,8 +9,6 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 
-use crate::support::found_or_skipped;
-
 /// Calls whose effect others can observe. The question mark lets `strace` ignore names that the architecture
 /// does not have.
 const CALLS: [&str; 12] = [
@@ -137,12 +135,21 @@ pub(super) fn injections(trace: &str) -> Vec<Injection> {
 }
 
 /// Returns whether `test` can run here.
+#[expect(clippy::print_stdout, reason = "a skipped test prints the reason")]
 pub(super) fn is_available(test: &str) -> bool {
-    let version = std::process::Command::new("strace").arg("-V").output().ok();
+    let is_installed = std::process::Command::new("strace").arg("-V").output().is_ok();
     // Yama lets only root trace processes other than its children.
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
     let may_attach = rustix::process::geteuid().is_root() || matches!(scope.trim(), "" | "0");
-    found_or_skipped(test, version.filter(|_| may_attach), "strace, and root").is_some()
+    let is_available = is_installed && may_attach;
+    assert!(
+        is_available || std::env::var_os("CI").is_none(),
+        "{test} needs strace, and root"
+    );
+    if !is_available {
+        println!("skipped: {test}: it needs strace, and root");
+    }
+    is_available
 }
 
 #[test]
