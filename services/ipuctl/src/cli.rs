@@ -52,7 +52,7 @@ Exit codes:
   N      exit code of the job (ipuctl run)
   64     invalid command line
   65     invalid manifest or input
-  66     file, program or partition not found
+  66     file, program or partition not found, or a file not readable
   69     controller or proxy unavailable
   70     internal error
   71     error of this host

@@ -53,7 +53,8 @@ impl MetricsAuthorizer {
             AuthError::NotAllowed { user } => (
                 StatusCode::FORBIDDEN,
                 format!(
-                    "{user} may not get /metrics: bind a ClusterRole with label component=metrics-reader to it"
+                    "{user} may not get /metrics: bind a ClusterRole with label component=metrics-reader \
+                     to it"
                 ),
             ),
             AuthError::Unavailable { detail } => (

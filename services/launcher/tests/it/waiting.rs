@@ -57,6 +57,22 @@ fn wait_exits_with_the_reason_once_a_worker_has_failed() {
 }
 
 #[test]
+fn wait_exits_if_a_deleted_worker_is_not_created_again() {
+    let Some(cluster) = shared("wait_exits_if_a_deleted_worker_is_not_created_again") else {
+        return;
+    };
+    let fixture = Fixture::new(cluster, "deleted", &["w-0"]);
+    fixture.pod("w-0", "");
+    let mut waiting = fixture.wait(&["w-0"], &["--gone-grace", "0"]);
+    waiting.wait_for_line("waiting for w-0");
+    fixture
+        .kubectl(&["delete", "pod", "w-0", "--force", "--grace-period=0"])
+        .unwrap();
+    assert_eq!(waiting.wait_for_exit().code(), Some(3));
+    assert!(read_text(&fixture.termination_log()).starts_with("w-0 was deleted"));
+}
+
+#[test]
 fn wait_continues_once_a_deleted_worker_is_created_again() {
     let Some(cluster) = shared("wait_continues_once_a_deleted_worker_is_created_again") else {
         return;

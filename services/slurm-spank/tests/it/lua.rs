@@ -78,7 +78,7 @@ fn every_form_of_request_becomes_the_license() {
         (&["--gres=vipu:pod64:8", "--ipu-gcds=2"], "pod64:8"),
         (&["--licenses=pod16:2"], "pod16:2"),
         (&["--licenses=pod64"], "pod64"),
-        // The hooks read no text of a user, so any name is valid.
+        // The hooks do not read the name of a job, so any name is valid.
         (&["--licenses=pod64:4", "--job-name=x\nJobId=1 "], "pod64:4"),
         (&["--licenses=matlab:2", "--ipus=4", "-N2"], "matlab:2,pod64:4"),
         (
