@@ -163,3 +163,6 @@ fn remove_other_files(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

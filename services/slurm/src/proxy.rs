@@ -67,6 +67,11 @@ pub(crate) fn is_not_found(error: &ClientError) -> bool {
     error.problem().is_some_and(|problem| problem.status == 404)
 }
 
+/// Returns whether a requested partition is released, or is not active any more.
+pub(crate) fn is_released(error: &ClientError) -> bool {
+    is_not_found(error) || error.problem().is_some_and(|problem| problem.code == "NotActive")
+}
+
 /// Returns whether the partition has a later attempt than the request names.
 pub(crate) fn is_old_attempt(error: &ClientError) -> bool {
     error

@@ -21,7 +21,9 @@ use super::hook::{Hook, JobFile, Refusal};
 use crate::failure::Failure;
 use crate::host_map::Allocations;
 use crate::partition::describe_wait;
-use crate::proxy::{has_other_properties, is_about_machines, is_not_found, is_old_attempt, is_permanent};
+use crate::proxy::{
+    has_other_properties, is_about_machines, is_not_found, is_old_attempt, is_permanent, is_released,
+};
 use crate::run_file::{Grant, RunFile};
 
 /// Wait of one request in the queue of the proxy, and so the interval of updates of AdminComment.
@@ -142,7 +144,7 @@ impl<'a> Acquisition<'a> {
         job_file: &mut JobFile<'_>,
         comment: &mut AdminCommentWriter<'_>,
     ) -> Result<PartitionDocument, Refusal> {
-        let AcquiredPartition { partition, config } = self.wait(job_file, comment).await?;
+        let AcquiredPartition { partition, config } = self.wait(hook, job_file, comment).await?;
         hook.ensure_current(self.start.key.job_id).await?;
         let grant = Grant {
             start: self.start.clone(),
@@ -159,6 +161,7 @@ impl<'a> Acquisition<'a> {
 
     async fn wait(
         &mut self,
+        hook: &Hook,
         job_file: &mut JobFile<'_>,
         comment: &mut AdminCommentWriter<'_>,
     ) -> Result<AcquiredPartition, Refusal> {
@@ -183,7 +186,13 @@ impl<'a> Acquisition<'a> {
             };
             let progress = match progress {
                 Ok(progress) => progress,
-                Err(error) => self.go_on_after(step, error).await?,
+                Err(error) => {
+                    if is_released(&error) {
+                        // By EpilogSlurmctld, if the run has ended: what ended it is in AdminComment.
+                        hook.ensure_current(self.start.key.job_id).await?;
+                    }
+                    self.go_on_after(step, error).await?
+                }
             };
             let sentence = match progress {
                 Progress::Done(acquired) => return Ok(*acquired),
@@ -268,11 +277,6 @@ impl<'a> Acquisition<'a> {
             Err(ClientError::Refused { problem, .. }) if problem.code == "PartitionFailed" => {
                 return Ok(failed(&problem.errors));
             }
-            // Released while the request waited.
-            Err(error) if is_not_found(&error) => {
-                let sentence = "the partition was released".to_owned();
-                return Ok(Progress::Wait(Step::Read, sentence));
-            }
             Err(error) => return Err(error),
         };
         self.is_accepted |= partition.attempt == attempt;
@@ -291,6 +295,10 @@ impl<'a> Acquisition<'a> {
         if is_old_attempt(&error) {
             let sentence = "a later PrologSlurmctld of this run has the partition";
             return Err(Refusal::Superseded(Failure(sentence.into())));
+        }
+        if is_not_found(&error) {
+            let sentence = "the partition was released".to_owned();
+            return Ok(Progress::Wait(Step::Read, sentence));
         }
         let has_other_properties = has_other_properties(&error);
         // The machines are not neighbours, or do not begin at a multiple of the size. An earlier hook of the
