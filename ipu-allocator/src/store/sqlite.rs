@@ -476,5 +476,10 @@ mod tests {
             written(rusqlite::ffi::SQLITE_BUSY),
             StoreError::Unavailable { .. }
         ));
+        let failed_read = error(rusqlite::ffi::SQLITE_IOERR_READ);
+        assert!(matches!(
+            store.shared.to_store_error("read", &failed_read),
+            StoreError::Unavailable { .. }
+        ));
     }
 }

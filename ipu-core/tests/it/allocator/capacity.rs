@@ -236,3 +236,16 @@ fn machines_that_cannot_have_the_partition_are_refused_with_a_fix() {
         assert!(found.contains(expected), "{found}");
     }
 }
+
+#[test]
+fn machines_are_those_of_the_named_controller() {
+    let capacity = InventoryCapacity::new(Inventory::new(&overlapping()));
+    let hardware = Hardware::new(vec![view(0, Unbounded::default()), view(1, capacity)]);
+    let (machines, spec) = (["b1".parse().unwrap()], request(0, 4).spec);
+    let pin = |name: &str| hardware.pin_to_machines(&machines, Some(&name.parse().unwrap()), &spec);
+    let controller = pin("c1").unwrap().controller.unwrap();
+    assert_eq!(controller.as_str(), "c1");
+    for other in ["c0", "c9"] {
+        assert!(pin(other).is_err(), "{other}");
+    }
+}
