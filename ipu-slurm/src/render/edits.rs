@@ -77,11 +77,11 @@ impl Edits {
     }
 }
 
-/// Returns a value as a file has it: comments and continued lines begin with an escaped character, and white
-/// space needs quotation marks.
+/// Returns a value as a file has it: comments and continued lines begin with an escaped character, white
+/// space needs quotation marks, and one inside of a value would end it there.
 fn quoted(value: &str) -> String {
-    let escaped = value.replace('\\', "\\\\").replace('#', "\\#");
-    if value.contains(|c: char| c.is_ascii_whitespace()) {
+    let escaped = value.replace('"', "").replace('\\', "\\\\").replace('#', "\\#");
+    if value.contains(char::is_whitespace) {
         format!("\"{escaped}\"")
     } else {
         escaped

@@ -2,7 +2,7 @@
 
 use ipu_slurm::render::{RenderInput, render};
 
-use super::{VIPU_CONF, conf, findings, input};
+use super::{NODE, VIPU_CONF, conf, file, findings, input};
 
 const POD16: &str = "ApiHost=ipu-ctrl\nIpuofDir=/home/ipuof\nMaxIpusPerJob=16\n";
 /// The settings besides `Licenses` that a model with a license needs.
@@ -177,5 +177,18 @@ fn a_list_without_the_license_of_the_only_model_is_completed() {
             &[("licenses.conf", &text)],
         );
         assert_eq!(found, [format!("error: {expected}")], "{licenses}");
+    }
+}
+
+#[test]
+fn a_quotation_mark_in_a_changed_value_does_not_reach_the_rest_of_the_line() {
+    for (line, changed) in [
+        ("GresTypes=,\" \"", "GresTypes=,vipu \""),
+        ("Licenses=\"\"\" x\"", "Licenses=,pod64:64 x\""),
+    ] {
+        let text = format!("{line}\n{NODE}");
+        let rendered = render(&input(&text)).expect("a rendering");
+        let new = file(&rendered, "slurm.conf").expect("a changed file");
+        assert!(new.starts_with(&format!("{changed}\n")), "{new}");
     }
 }
