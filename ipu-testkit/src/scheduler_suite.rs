@@ -23,7 +23,7 @@ use ScenarioAction::{AwaitRun, Crash, End, Heal, Inject, Outage, Pause, Restart,
 const OPERATION: Duration = Duration::from_millis(20);
 
 /// Time for which the process of every second job continues after it is stopped: longer than a removal.
-const LINGER: Duration = Duration::from_millis(50);
+const LINGER: Duration = Duration::from_millis(150);
 
 /// Pause between two checks.
 const CHECK_PAUSE: Duration = Duration::from_millis(2);
@@ -312,7 +312,8 @@ const CASES: &[(&str, &[ScenarioAction])] = &[
         Submit(16), AwaitRun(0), Submit(16), End(0), Pause(100),
     ]),
     ("running_jobs_outlive_a_crash_or_end_with_it", &[
-        Submit(4), AwaitRun(0), Submit(8), AwaitRun(1), Crash, Pause(30), Restart, Pause(100), End(0),
+        Submit(4), AwaitRun(0), Submit(8), AwaitRun(1), Crash, Pause(30), Restart, Submit(4), AwaitRun(2),
+        End(0),
     ]),
     ("queued_jobs_outlive_a_crash", &[Submit(16), AwaitRun(0), Submit(16), Submit(2), Crash]),
     ("a_crash_while_a_job_starts_leaks_nothing", &[

@@ -249,8 +249,11 @@ impl SchedulerUnderTest for Bench {
 
     fn patience(&self) -> Duration {
         match self.scheduler.defect {
-            Defect::None => Duration::from_secs(60),
-            _ => Duration::from_millis(1500),
+            // These are found only after this time, in most cases.
+            Defect::NeverReleases | Defect::ForgetsItsRecord | Defect::ForgetsItsQueue => {
+                Duration::from_secs(2)
+            }
+            _ => Duration::from_secs(60),
         }
     }
 }

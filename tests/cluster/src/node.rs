@@ -172,7 +172,7 @@ impl NodeSandbox<'_> {
             "clusterDomain": self.domain,
             // The soak of upgrades has 200 jobs.
             "maxPods": 250,
-            // Zero is off: tests share the disk and the memory with builds, which are no reason to refuse Pods.
+            // Zero is off: a build that fills the disk or the memory must not keep Pods from the node.
             "evictionHard": {"memory.available": "0%", "nodefs.available": "0%", "imagefs.available": "0%"},
             "imageGCHighThresholdPercent": 100,
             "serializeImagePulls": false,
