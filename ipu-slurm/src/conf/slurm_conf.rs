@@ -201,10 +201,11 @@ impl SlurmConf {
         text: &'a str,
     ) -> Span<'a> {
         let file = &self.files[file];
-        let before = &file.text[start..offset];
+        let (before, after) = file.text[start..].split_at(offset - start);
         let number = number + before.matches('\n').count();
         let column = before.rsplit('\n').next().unwrap_or_default().chars().count();
-        Span::of_value(&file.name, number, column, text)
+        let rest = after.split('\n').next().unwrap_or_default().chars().count();
+        Span::of_value(&file.name, number, column, text).within(column + rest + 1)
     }
 
     /// Adds a file, once, and returns its index.

@@ -21,6 +21,8 @@ pub(super) struct Span<'a> {
     line: &'a str,
     start: usize,
     end: usize,
+    /// The last column of the line in the file, from 1.
+    last_column: usize,
 }
 
 /// Returns the lines of a file without the line feeds. A line over [`MAX_LINE`] is an error instead.
@@ -32,6 +34,7 @@ pub(super) fn lines<'a>(file: &'a str, text: &'a str, errors: &mut Vec<ConfError
         line,
         start: 0,
         end: line.len(),
+        last_column: usize::MAX,
     });
     let (short, long): (Vec<_>, Vec<_>) = spans.partition(|span| span.line.len() <= MAX_LINE);
     errors.extend(long.iter().map(|span| {
@@ -55,7 +58,13 @@ impl<'a> Span<'a> {
             line: value,
             start: 0,
             end: value.len(),
+            last_column: usize::MAX,
         }
+    }
+
+    /// Limits the columns of errors: a value may continue on the next line of the file.
+    pub(super) const fn within(self, last_column: usize) -> Self {
+        Self { last_column, ..self }
     }
 
     pub(super) fn text(&self) -> &'a str {
@@ -156,10 +165,11 @@ impl<'a> Span<'a> {
             _ if may_be_secret(field, value) => "…",
             _ => value,
         };
+        let column = self.before + self.line[..self.start + offset].chars().count() + 1;
         ConfError {
             file: self.file.to_owned(),
             line: self.number,
-            column: self.before + self.line[..self.start + offset].chars().count() + 1,
+            column: column.min(self.last_column),
             violation: Box::new(Violation::new(&shorten(field, MAX_FIELD), Some(value), rule, fix)),
         }
     }

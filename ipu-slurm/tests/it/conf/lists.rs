@@ -61,6 +61,13 @@ fn a_node_list_with_a_mistake_is_refused() {
 }
 
 #[test]
+fn a_mistake_in_a_continued_value_is_placed_on_its_first_line() {
+    let conf = SlurmConf::parse("slurm.conf", "NodeName=a Gres=vipu:\\\nNodeName=\n");
+    let errors = NodeGresList::parse(&conf, &[]).errors();
+    assert_eq!((errors[0].line, errors[0].column), (1, 23), "{}", errors[0]);
+}
+
+#[test]
 fn licenses_are_read_as_slurm_reads_them() {
     for (text, licenses, errors) in [
         ("", "", 0),
