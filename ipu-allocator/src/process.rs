@@ -293,9 +293,8 @@ fn values_of(process: &Process, variables: &[&str]) -> Result<Vec<Vec<u8>>, Proc
                 Err(error) => return Err(error),
             }
         }
-        let all_ended = ended > 0 && ended == stat.num_threads;
         let is_late = begun.elapsed() > Duration::from_secs(1);
-        match conclusion(seen.as_ref(), first, all_ended, is_late) {
+        match conclusion(seen.as_ref(), first, ended, stat.num_threads, is_late) {
             Conclusion::Read => {
                 let text = seen.map(|seen| seen.text).unwrap_or_default();
                 return Ok(text.split(|byte| *byte == 0).filter_map(value).collect());
@@ -315,11 +314,12 @@ enum Conclusion {
     Unreadable,
 }
 
-/// `first` is the program at the first look, and `all_ended` shows that a tracer has not reaped its threads.
+/// `first` is the program at the first look. If all `threads` have `ended`, a tracer has not reaped them.
 fn conclusion(
     seen: Option<&Variables>,
     first: Option<Program>,
-    all_ended: bool,
+    ended: i64,
+    threads: i64,
     is_late: bool,
 ) -> Conclusion {
     match seen {
@@ -328,7 +328,7 @@ fn conclusion(
         // A part of the variables may be unreadable for good. Without code, the process ends: devices may
         // still be open.
         Some(seen) if first == Some(seen.program) && seen.program[0] != 0 => Conclusion::Read,
-        None if all_ended => Conclusion::Read,
+        None if ended > 0 && ended == threads => Conclusion::Read,
         _ => Conclusion::Unreadable,
     }
 }
@@ -367,13 +367,18 @@ impl Variables {
         text.truncate(count);
         let program = program(&stat()?);
         Ok(Some(Self {
-            // While a program begins, the range is empty until all variables are there, and the start of the
-            // code is zero until later.
-            are_whole: program == before && u64::try_from(count) == Ok(len) && (count > 0 || program[0] != 0),
+            are_whole: are_whole(before, program, count),
             text,
             program,
         }))
     }
+}
+
+/// Returns whether `count` bytes are all variables of a program. While a program begins, the range is empty
+/// until all variables are there, and the start of the code is zero until later.
+fn are_whole(before: Program, after: Program, count: usize) -> bool {
+    let [code, _, start, end] = after;
+    after == before && u64::try_from(count) == Ok(end.saturating_sub(start)) && (count > 0 || code != 0)
 }
 
 /// Returns whether the error is that of a process that has ended.
@@ -603,22 +608,41 @@ ctypes.CDLL(None).pthread_exit(None)";
                 program,
             })
         };
-        let after = |seen: &Option<Variables>, first, ended, is_late| {
-            conclusion(seen.as_ref(), first, ended, is_late)
+        let after = |seen: &Option<Variables>, first, (ended, threads), is_late| {
+            conclusion(seen.as_ref(), first, ended, threads, is_late)
         };
         for is_late in [false, true] {
-            assert_eq!(after(&seen(true, old), None, false, is_late), Conclusion::Read);
+            assert_eq!(after(&seen(true, old), None, (0, 1), is_late), Conclusion::Read);
         }
         for (seen, first, ended, late) in [
-            (seen(false, old), Some(old), false, Conclusion::Read),
-            (seen(false, old), Some(new), false, Conclusion::Unreadable),
-            (seen(false, old), None, false, Conclusion::Unreadable),
-            (seen(false, none), Some(none), false, Conclusion::Unreadable),
-            (None, Some(old), true, Conclusion::Read),
-            (None, Some(old), false, Conclusion::Unreadable),
+            (seen(false, old), Some(old), (0, 1), Conclusion::Read),
+            (seen(false, old), Some(new), (0, 1), Conclusion::Unreadable),
+            (seen(false, old), None, (0, 1), Conclusion::Unreadable),
+            (seen(false, none), Some(none), (0, 1), Conclusion::Unreadable),
+            (None, Some(old), (2, 2), Conclusion::Read),
+            (None, Some(old), (1, 2), Conclusion::Unreadable),
+            (None, Some(old), (0, 0), Conclusion::Unreadable),
         ] {
             assert_eq!(after(&seen, first, ended, false), Conclusion::LookAgain);
             assert_eq!(after(&seen, first, ended, true), late);
+        }
+    }
+
+    #[test]
+    fn variables_are_whole_if_the_program_stayed_and_all_bytes_were_read() {
+        let (program, begins) = ([1, 2, 10, 14], [0, 2, 10, 10]);
+        for (before, after, count, expected) in [
+            (program, program, 4, true),
+            (program, program, 3, false),
+            (begins, program, 4, false),
+            (begins, begins, 0, false),
+            ([1, 2, 10, 10], [1, 2, 10, 10], 0, true),
+        ] {
+            assert_eq!(
+                are_whole(before, after, count),
+                expected,
+                "{before:?} {after:?} {count}"
+            );
         }
     }
 

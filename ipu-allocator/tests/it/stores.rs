@@ -61,6 +61,15 @@ async fn a_link_to_the_file_has_the_lock_of_the_file() {
     waiting.await.unwrap().unwrap();
 }
 
+#[test]
+fn a_link_without_a_file_is_refused_with_the_fix() {
+    let directory = tempfile::tempdir().unwrap();
+    let link = directory.path().join("link.db");
+    std::os::unix::fs::symlink("absent.db", &link).unwrap();
+    let error = SqliteStore::at(link).unwrap_err().to_string();
+    assert!(error.ends_with("name that file"), "{error}");
+}
+
 #[tokio::test]
 async fn a_process_that_is_stopped_while_it_opens_the_file_does_not_disturb_the_next_one() {
     let directory = tempfile::tempdir().unwrap();
@@ -133,10 +142,13 @@ async fn a_copy_of_the_whole_directory_is_an_old_copy() {
 }
 
 #[tokio::test]
-async fn a_process_ends_once_its_file_or_the_lock_was_replaced() {
-    for removed in ["ledger.db", "ledger.db.lock"] {
+async fn a_process_ends_once_its_file_or_the_link_to_it_or_the_lock_was_replaced() {
+    for removed in ["ledger.db", "ledger.db.lock", "link.db"] {
         let scratch = tempfile::tempdir().unwrap();
-        let store = SqliteStore::at(scratch.path().join("ledger.db")).unwrap();
+        let link = scratch.path().join("link.db");
+        File::create(scratch.path().join("ledger.db")).unwrap();
+        std::os::unix::fs::symlink("ledger.db", &link).unwrap();
+        let store = SqliteStore::at(link).unwrap();
         let opened = store.open().await.unwrap();
         assert_eq!(store.leads_until(), None);
         std::fs::remove_file(scratch.path().join(removed)).unwrap();
