@@ -130,7 +130,11 @@ impl Engine {
                     opened = &mut opening => match opened {
                         Ok(record) => return Some(record),
                         Err(error) => {
-                            tracing::error!(%error, "cannot open the record");
+                            match &error {
+                                // A server that answers late is asked again.
+                                StoreError::Unavailable { .. } => tracing::warn!(%error, "cannot open the record"),
+                                _ => tracing::error!(%error, "cannot open the record"),
+                            }
                             self.shared.set_open_error(Some(error));
                             break;
                         }
