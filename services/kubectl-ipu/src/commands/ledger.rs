@@ -1,18 +1,13 @@
 //! `kubectl ipu stats`, `usage`, `repair` and `release`: the ledger of the proxy.
 
-use std::time::Duration;
-
 use ipu_core::PartitionId;
 use ipu_proxy_client::cli::{self, time};
 use ipu_proxy_client::now;
-use ipu_proxy_client::{DeletePartition, DeletedDocument, HoldState, ProxyClient, RepairDocument};
+use ipu_proxy_client::{DeletePartition, DeletedDocument, HoldState, MAX_WAIT, ProxyClient, RepairDocument};
 
 use crate::cli::Format;
 use crate::exit_code::{Code, Failure};
 use crate::output::{self, render};
-
-/// Time that the proxy has to remove a partition before the release is reported as unfinished.
-const RELEASE_WAIT: Duration = Duration::from_secs(30);
 
 /// Prints the used and available IPUs of each namespace.
 pub(crate) async fn stats(proxy: &ProxyClient, format: Format) -> Result<Code, Failure> {
@@ -77,7 +72,8 @@ pub(crate) async fn release(
     proxy.partition(&id).await?;
     let mut options = DeletePartition::default();
     options.quarantined = quarantined;
-    options.wait = RELEASE_WAIT;
+    // A controller that answers late delays the removal by up to 30 s.
+    options.wait = MAX_WAIT;
     let deleted = proxy.delete(&id, &options).await?;
     let (text, code) = outcome(&deleted);
     output::result(&render(format, &deleted, || text)?)?;
