@@ -8,12 +8,6 @@ use ipu_core::ErrorChain;
 
 /// Creates a client that never repeats a request: only the caller knows whether that is safe, and how long it
 /// may take.
-#[cfg(any(
-    feature = "auth",
-    feature = "controllers",
-    feature = "liveness",
-    feature = "store"
-))]
 pub(crate) fn connect(mut config: kube::Config) -> Result<kube::Client, kube::Error> {
     config.default_retry = false;
     kube::Client::try_from(config)
@@ -28,7 +22,6 @@ pub(crate) enum Failure {
     Timeout(Duration),
 }
 
-#[cfg(any(feature = "lease", feature = "liveness"))]
 impl Failure {
     /// Returns the HTTP status of the response, if there is one.
     pub(crate) fn code(&self) -> Option<u16> {
@@ -42,7 +35,6 @@ impl Failure {
     }
 
     /// Returns whether the API server refused the object because of its size.
-    #[cfg(feature = "store")]
     pub(crate) fn is_too_large(&self) -> bool {
         let Self::Call(error) = self else { return false };
         let kube::Error::Api(status) = &**error else {

@@ -134,13 +134,11 @@ impl LeaderLease {
     }
 
     /// Sets the number of the last revision, which the next renewal writes.
-    #[cfg(feature = "store")]
     pub(crate) fn note(&self, revision: u64) {
         self.shared.revision.store(revision, Ordering::Relaxed);
     }
 
     /// Renews the Lease ahead of time. Failures are left to the next renewal.
-    #[cfg(feature = "store")]
     pub(crate) async fn renew_now(&self) {
         if let Err(failure) = self.shared.attempt(true).await {
             tracing::debug!(%failure, "cannot renew the Lease");

@@ -31,54 +31,40 @@
 //!   manifests, and their conversion to jobs of [`ipu_core`]. No Kubernetes client.
 //! - `webhook`: `webhook::{mutate, validate}`, the responses of the mutating and validating admission
 //!   webhooks for IPUJobs. No Kubernetes client.
-//! - `store`: `store::ConfigMapStore`, the record of the allocator in a ConfigMap.
-//! - `auth`: `token_review::TokenReviewer`, the authentication of bearer tokens.
-//! - `controllers`: `controller_list::watch`, the list of V-IPU controllers in a ConfigMap.
-//! - `operator`: `controller::run`, which runs IPUJobs, and holds IPUPartitions, on partitions of a proxy,
-//!   and `resources`, the settings of the objects that it creates for them.
-//! - `lease`: `lease::LeaderLease`, the election of one of several processes.
-//! - `liveness`: `liveness::KubernetesLiveness`, which checks whether the IPUJobs and IPUPartitions that
-//!   own partitions exist.
+//! - `client`: what a service that allocates partitions needs of an API server. `store::ConfigMapStore`, the
+//!   record of the allocator in a ConfigMap; `lease::LeaderLease`, the election of one of several processes;
+//!   `liveness::KubernetesLiveness`, which checks whether the IPUJobs and IPUPartitions that own partitions
+//!   exist; `token_review::TokenReviewer`, the authentication of bearer tokens; `controller_list::watch`, the
+//!   list of V-IPU controllers in a ConfigMap.
+//! - `operator`, with `client`: `controller::run`, which runs IPUJobs, and holds IPUPartitions, on partitions
+//!   of a proxy, and `resources`, the settings of the objects that it creates for them.
 //!
-//! All features but `crd` and `webhook` access an API server through the client of `kube`. The program
-//! chooses the version of `k8s-openapi`.
+//! The program chooses the version of `k8s-openapi`.
 
-#[cfg(any(
-    feature = "auth",
-    feature = "controllers",
-    feature = "lease",
-    feature = "liveness",
-    feature = "store"
-))]
+#[cfg(feature = "client")]
 mod api_call;
 #[cfg(feature = "operator")]
 pub mod controller;
-#[cfg(feature = "controllers")]
+#[cfg(feature = "client")]
 pub mod controller_list;
 #[cfg(feature = "crd")]
 pub mod crd;
-#[cfg(feature = "lease")]
+#[cfg(feature = "client")]
 pub mod lease;
-#[cfg(feature = "liveness")]
+#[cfg(feature = "client")]
 pub mod liveness;
-#[cfg(any(feature = "liveness", feature = "operator"))]
+#[cfg(feature = "client")]
 mod partition_users;
 #[cfg(feature = "operator")]
 pub mod resources;
-#[cfg(feature = "store")]
+#[cfg(feature = "client")]
 pub mod store;
-#[cfg(feature = "auth")]
+#[cfg(feature = "client")]
 pub mod token_review;
 #[cfg(feature = "webhook")]
 pub mod webhook;
 
-#[cfg(any(
-    feature = "auth",
-    feature = "controllers",
-    feature = "crd",
-    feature = "lease",
-    feature = "store"
-))]
+#[cfg(feature = "crd")]
 pub use kube;
 
 /// Compiles and runs the examples of the README.
