@@ -5,6 +5,17 @@ use ipu_core::job::Violation;
 /// A field of Slurm's output or of a hook's environment that cannot be used.
 ///
 /// Displays as `field = value: rule; fix`, on one line.
+///
+/// ```
+/// use ipu_slurm::RunId;
+///
+/// let error = RunId::from_submit_time("2026-11-25T07:49:16").unwrap_err();
+/// assert_eq!(&*error.violation.field, "SubmitTime");
+/// assert_eq!(
+///     error.to_string(),
+///     "SubmitTime = 2026-11-25T07:49:16: must be seconds since 1970; set SLURM_TIME_FORMAT=%s",
+/// );
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{violation}")]
 #[non_exhaustive]

@@ -65,6 +65,16 @@ pub enum Counting {
 pub struct GresList(Vec<Gres>);
 
 /// The error for a text that is not a valid Slurm resource.
+///
+/// ```
+/// let error = "vipu:2:three".parse::<ipu_slurm::Gres>().unwrap_err();
+/// assert_eq!((error.position, error.part.as_str()), (8, "three"));
+/// assert_eq!(
+///     error.to_string(),
+///     "\"vipu:2:three\", character 8 (\"three\"): a count is a number; \
+///      write digits, optionally with the suffix K, M, G, T or P",
+/// );
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?}, character {position} ({part:?}): {rule}; {fix}")]
 #[non_exhaustive]

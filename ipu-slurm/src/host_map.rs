@@ -35,6 +35,23 @@ impl HostMapRequest {
     /// # Errors
     ///
     /// The first variable that is missing, not UTF-8, or wrong. `HostMap`, if `conf` has several controllers.
+    ///
+    /// ```
+    /// use ipu_slurm::conf::{ConfFiles, HostMap};
+    /// use ipu_slurm::{HookEnvironment, HostMapRequest};
+    ///
+    /// let map = HostMap::parse("ipum.allocs", "n1:ipum1,ipum2,ipum3\nn2:ipum4\n").unwrap();
+    /// let conf = ConfFiles::parse(("vipu.conf", "ApiHost=pod\nIpuofDir=/home/ipuof\n"), &[]).unwrap();
+    /// let variables = [
+    ///     ("SLURM_CLUSTER_NAME", "testbed"), ("SLURM_JOB_ID", "7"), ("SLURM_JOB_UID", "1000"),
+    ///     ("SLURM_JOB_USER", "ada"), ("SLURM_JOB_PARTITION", "ipu"), ("SLURM_JOB_NODELIST", "n1"),
+    /// ];
+    /// let variables = HookEnvironment::new(variables.map(|(name, value)| (name.into(), value.into())));
+    /// let request = HostMapRequest::parse(&variables, &conf, &map)?.expect("n1 has machines");
+    /// // Three machines have 12 IPUs, and the largest power of two among them is 8.
+    /// assert_eq!((request.machines.len(), request.job.ipus.ipus.get()), (3, 8));
+    /// # Ok::<(), ipu_slurm::InputError>(())
+    /// ```
     pub fn parse(
         variables: &HookEnvironment,
         conf: &ConfFiles,
@@ -134,6 +151,23 @@ pub fn allocation_id(job_id: u32) -> Result<AllocationId, ipu_core::NameError> {
 /// # Errors
 ///
 /// If there is none, or there are several.
+///
+/// ```
+/// use ipu_slurm::conf::ConfFiles;
+/// use ipu_slurm::host_map::sole_vipu_controller;
+///
+/// let vipu_conf = ("vipu.conf", "HostMap=/etc/slurm/ipum.allocs\nApiHost=pod\nIpuofDir=/home/ipuof\n");
+/// let conf = ConfFiles::parse(vipu_conf, &[("pod64", vipu_conf.1)]).unwrap();
+/// assert_eq!(sole_vipu_controller(&conf)?.0, "pod64");
+///
+/// let conf = ConfFiles::parse(vipu_conf, &[("pod16", "ApiHost=other\nIpuofDir=/home/ipuof\n")]).unwrap();
+/// assert_eq!(
+///     sole_vipu_controller(&conf).unwrap_err().to_string(),
+///     "HostMap = /etc/slurm/ipum.allocs: works with one V-IPU controller, and pod16 and vipu have two; \
+///      describe one controller in the directory of slurm.conf",
+/// );
+/// # Ok::<(), ipu_slurm::InputError>(())
+/// ```
 pub fn sole_vipu_controller(conf: &ConfFiles) -> Result<(&str, &ModelConf), InputError> {
     let mut models: Vec<(&str, &ModelConf)> = conf.models().collect();
     // The name that jobs use for licenses comes first.

@@ -23,6 +23,14 @@ pub enum JobState {
 
 impl JobState {
     /// Parses a word of capital letters and `_`; none for any other text.
+    ///
+    /// ```
+    /// use ipu_slurm::JobState;
+    ///
+    /// assert!(JobState::parse("NODE_FAIL").is_some_and(|state| state.is_finished()));
+    /// assert_eq!(JobState::parse("RESIZING"), Some(JobState::Other("RESIZING".to_owned())));
+    /// assert_eq!(JobState::parse("Invalid job id specified"), None);
+    /// ```
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let is_word = !text.is_empty() && text.bytes().all(|b| b.is_ascii_uppercase() || b == b'_');

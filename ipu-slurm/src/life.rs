@@ -49,6 +49,17 @@ pub struct LifeFacts {
 }
 
 /// Decides whether a run may still use its partition.
+///
+/// ```
+/// use ipu_slurm::{Life, LifeFacts, ListedState, life_of};
+///
+/// let answer = ListedState::Unlisted;
+/// let mut facts = LifeFacts { answer, saw_begin: false, has_settled: false };
+/// // slurmctld may have forgotten the run, and its nodes have not reported yet.
+/// assert_eq!(life_of(&facts), Life::Unknown);
+/// facts.has_settled = true;
+/// assert_eq!(life_of(&facts), Life::Dead);
+/// ```
 #[must_use]
 pub fn life_of(facts: &LifeFacts) -> Life {
     match &facts.answer {

@@ -43,6 +43,14 @@ pub fn pointer_text(partitions: &[String]) -> String {
 }
 
 /// Returns the partitions of a pointer: one a line. A line that is not a file name is left out.
+///
+/// ```
+/// use ipu_slurm::{parse_pointer, pointer_text};
+///
+/// let partitions = parse_pointer("pt2_0\n../../etc/shadow\npt2_1\n");
+/// assert_eq!(partitions, ["pt2_0", "pt2_1"]);
+/// assert_eq!(pointer_text(&partitions), "pt2_0\npt2_1\n");
+/// ```
 #[must_use]
 pub fn parse_pointer(text: &str) -> Vec<String> {
     let lines = text.lines().map(str::trim);

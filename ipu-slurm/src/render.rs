@@ -158,6 +158,29 @@ impl fmt::Display for Rendered {
 /// # Errors
 ///
 /// All errors that have no safe correction, in the order of the files; never empty.
+///
+/// ```
+/// use ipu_slurm::conf::SlurmConf;
+/// use ipu_slurm::render::{RenderInput, RenderOptions, render};
+///
+/// let vipu_conf = "ApiHost=ipu-pod64-001\nIpuofDir=/home/ipuof\nProxy=unix:/run/vipu-proxy/socket\n";
+/// let rendered = render(&RenderInput {
+///     version: "24.11".parse().unwrap(),
+///     slurm_conf: SlurmConf::parse("slurm.conf", "NodeName=n[1-2] Gres=vipu:pod64:no_consume:64\n"),
+///     vipu_conf: ("vipu.conf", vipu_conf),
+///     models: &[("pod64", vipu_conf)],
+///     host_map: None,
+///     gres_conf: "",
+///     plugstack_conf: "",
+///     options: RenderOptions::default(),
+/// })?;
+/// let gres_conf = rendered.files.iter().find(|(name, _)| name == "gres.conf").expect("it is new");
+/// assert_eq!(gres_conf.1, "NodeName=n[1-2] Name=vipu Type=pod64 Count=64 Flags=CountOnly\n");
+/// let change = "error: slurm.conf:1:1: Licenses is absent: Slurm counts the IPUs of a model as licenses; \
+///               write Licenses=pod64:64";
+/// assert!(rendered.findings.iter().any(|finding| finding.to_string() == change));
+/// # Ok::<(), Vec<ipu_slurm::conf::ConfError>>(())
+/// ```
 pub fn render(input: &RenderInput<'_>) -> Result<Rendered, Vec<ConfError>> {
     let slurm_conf = &input.slurm_conf;
     let mut findings = Vec::new();

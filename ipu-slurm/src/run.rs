@@ -93,6 +93,18 @@ impl RunKey {
     /// # Errors
     ///
     /// If the uid has another form.
+    ///
+    /// ```
+    /// use ipu_slurm::{RunId, RunKey};
+    ///
+    /// assert_eq!(RunKey::from_uid("7.1795599506")?.run, RunId::Submitted(1_795_599_506));
+    /// assert_eq!(RunKey::from_uid("7.s7CHM89146VJ00")?.run, RunId::from_sluid("s7CHM89146VJ00")?);
+    /// assert_eq!(
+    ///     RunKey::from_uid("slurm-7").unwrap_err().to_string(),
+    ///     "uid = slurm-7: must be <job id>.<run>; leave owners of kind SlurmJob to the hooks",
+    /// );
+    /// # Ok::<(), ipu_slurm::InputError>(())
+    /// ```
     pub fn from_uid(uid: &str) -> Result<Self, InputError> {
         let error = || {
             InputError::new(

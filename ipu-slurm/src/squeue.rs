@@ -73,6 +73,23 @@ impl RunList {
     /// # Errors
     ///
     /// The first line that cannot be read. A list without it would make its job look gone.
+    ///
+    /// ```
+    /// use ipu_slurm::{JobState, ListedState, RunKey, RunList};
+    ///
+    /// let runs = RunList::parse("7|RUNNING|1795599506||n1|\n8|PENDING|1795599507||(null)|\n")?;
+    /// let running = ListedState::SameRun { state: JobState::Running, has_nodes: true };
+    /// assert_eq!(runs.state_of(&RunKey::from_uid("7.1795599506")?), running);
+    /// // Job 8 has been requeued since.
+    /// let other = ListedState::OtherRun { has_nodes: false };
+    /// assert_eq!(runs.state_of(&RunKey::from_uid("8.1795590000")?), other);
+    /// assert_eq!(
+    ///     RunList::parse("7|RUNNING|17955").unwrap_err().to_string(),
+    ///     "squeue = 7|RUNNING|17955: the last line is truncated; \
+    ///      run squeue with the documented arguments and SLURM_TIME_FORMAT=%s",
+    /// );
+    /// # Ok::<(), ipu_slurm::InputError>(())
+    /// ```
     pub fn parse(text: &str) -> Result<Self, InputError> {
         if !text.is_empty() && !text.ends_with('\n') {
             let rule = "the last line is truncated";

@@ -33,6 +33,17 @@ impl RunStart {
 
     /// Returns the first start that a hook of the run `key` may have now. `used` is the latest whose
     /// partition tasks may have used, if any. A SLUID proves that the hook repeats that start.
+    ///
+    /// ```
+    /// use ipu_slurm::RunStart;
+    ///
+    /// let chosen_after = |used: &str| {
+    ///     let used = RunStart::from_uid(used).unwrap();
+    ///     RunStart::choose(&used.key, Some(&used)).to_string()
+    /// };
+    /// assert_eq!(chosen_after("7.1795599506"), "7.1795599506.1");
+    /// assert_eq!(chosen_after("7.s7CHM89146VJ00"), "7.s7CHM89146VJ00");
+    /// ```
     #[must_use]
     pub fn choose(key: &RunKey, used: Option<&Self>) -> Self {
         match used.filter(|used| used.key == *key) {
@@ -104,6 +115,15 @@ impl RunStart {
     /// # Errors
     ///
     /// If `cluster` is not a namespace.
+    ///
+    /// ```
+    /// use ipu_slurm::RunStart;
+    ///
+    /// let owner = RunStart::from_uid("7.1795599506.1").unwrap().owner("testbed")?;
+    /// assert_eq!((owner.kind.as_str(), owner.job.uid.as_str()), ("SlurmJob", "7.1795599506.1"));
+    /// assert_eq!(owner.job.to_string(), "testbed/slurm-7");
+    /// # Ok::<(), ipu_core::NameError>(())
+    /// ```
     pub fn owner(&self, cluster: &str) -> Result<Owner, NameError> {
         let name = format!("slurm-{}", self.key.job_id);
         Ok(Owner {

@@ -36,6 +36,23 @@ pub struct Shortage {
 }
 
 /// Returns the sentence about a job that waits for IPUs, as a list of facts.
+///
+/// ```
+/// use ipu_slurm::text::{Holder, Shortage, shortage};
+///
+/// let holder = Holder {
+///     owner: "SlurmJob testbed/slurm-7".to_owned(),
+///     ipus: 48,
+///     until: Some("10:30".to_owned()),
+/// };
+/// let holders = vec![holder];
+/// let facts = Shortage { model: "pod64".to_owned(), ipus: 32, free: 16, largest: 16, holders };
+/// assert_eq!(
+///     shortage(&facts),
+///     "waits for 32 IPUs of pod64: 16 free, largest partition 16; \
+///      held by SlurmJob testbed/slurm-7 (48, until 10:30)",
+/// );
+/// ```
 #[must_use]
 pub fn shortage(facts: &Shortage) -> String {
     let Shortage {
@@ -104,6 +121,15 @@ pub fn admin_comment(sentence: &str) -> String {
 }
 
 /// Returns whether an AdminComment may be replaced: there is none, or it is one of ours.
+///
+/// ```
+/// use ipu_slurm::text::{admin_comment, may_replace, ready};
+///
+/// let comment = admin_comment(&ready("p-slurm-7-0-abc", 4, "pod64"));
+/// assert_eq!(comment, "vipu: has partition p-slurm-7-0-abc with 4 IPUs of pod64");
+/// assert!(may_replace(Some(&comment)));
+/// assert!(!may_replace(Some("ticket 4711")));
+/// ```
 #[must_use]
 pub fn may_replace(comment: Option<&str>) -> bool {
     comment.is_none_or(|text| text.starts_with(ADMIN_COMMENT_PREFIX.trim_end()))

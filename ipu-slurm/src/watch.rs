@@ -72,6 +72,24 @@ impl SlurmctldWatch {
     ///
     /// The first answer to an agent that has just started may be of a slurmctld that has had control for
     /// long. Only then the clocks decide, and only without a backup.
+    ///
+    /// ```
+    /// use std::time::Instant;
+    ///
+    /// use ipu_slurm::{Hold, RunStart, SlurmctldConfig, SlurmctldWatch};
+    ///
+    /// let text = "BOOT_TIME = 1795599505\nKillWait = 30 sec\nSlurmdTimeout = 300 sec\n\
+    ///             UnkillableStepTimeout = 60 sec\n";
+    /// let (config, answered) = (SlurmctldConfig::parse(text)?, Instant::now());
+    /// let hold = |uid, since| RunStart::from_uid(uid).map(|start| Hold { start, since: Some(since) });
+    /// let (before, after) = (hold("7.1795590000", 1_795_590_005)?, hold("8.1795600000", 1_795_600_005)?);
+    /// let mut watch = SlurmctldWatch::default();
+    /// watch.take_over(&config, [before.clone(), after.clone()], answered, 1_795_601_000);
+    /// assert!(!watch.saw_begin(&before.start) && watch.saw_begin(&after.start));
+    /// // The agent has just started, and slurmctld has run for longer than the 390 s in which it settles.
+    /// assert!(watch.knows(&config, answered) && watch.has_settled(&config, answered));
+    /// # Ok::<(), ipu_slurm::InputError>(())
+    /// ```
     pub fn take_over(
         &mut self,
         config: &SlurmctldConfig,

@@ -98,6 +98,28 @@ impl Reservation {
 /// # Errors
 ///
 /// If the reservation of this name has nodes or other licenses: it is not ours, and is left as it is.
+///
+/// ```
+/// use ipu_slurm::{Reservation, reservation_command, withheld};
+///
+/// let present = Reservation::parse_list(
+///     "ReservationName=ipu_pod64 EndTime=1827135498 Nodes=(null) Licenses=pod64:32\n\
+///      ReservationName=ipu_pod16 EndTime=1827135498 Nodes=n1 Licenses=(null)\n",
+/// )?;
+/// let now = 1_795_599_500;
+/// // Of 64 licenses, 16 have free IPUs, and jobs of this Slurm cluster hold the IPUs of 8.
+/// let command = reservation_command("pod64", withheld(64, 16, 8), &present, now)?;
+/// assert_eq!(
+///     command.expect("32 are withheld now").join(" "),
+///     "update reservation ReservationName=ipu_pod64 Licenses=pod64:40",
+/// );
+/// assert_eq!(
+///     reservation_command("pod16", 4, &present, now).unwrap_err().to_string(),
+///     "ReservationName = ipu_pod16: reserves nodes or licenses other than pod16; \
+///      give that reservation another name",
+/// );
+/// # Ok::<(), ipu_slurm::InputError>(())
+/// ```
 pub fn reservation_command(
     model: &str,
     wanted: u32,

@@ -62,6 +62,21 @@ impl ClusterConf {
     /// # Errors
     ///
     /// All errors, in the order of their lines; never empty.
+    ///
+    /// ```
+    /// use ipu_slurm::conf::ClusterConf;
+    ///
+    /// let conf = ClusterConf::parse("vipu.conf", "Proxy=https://proxy:8443\nProxyCa=/etc/vipu/ca.pem\n")?;
+    /// assert_eq!(conf.proxy_ca(), Some("/etc/vipu/ca.pem"));
+    ///
+    /// let errors = ClusterConf::parse("vipu.conf", "Proxy=https://proxy:8443\n").unwrap_err();
+    /// assert_eq!(
+    ///     errors[0].to_string(),
+    ///     "vipu.conf:1:7: Proxy = https://proxy:8443: a proxy with TLS needs the certificate of its \
+    ///      authority; add ProxyCa=/path",
+    /// );
+    /// # Ok::<(), Vec<ipu_slurm::conf::ConfError>>(())
+    /// ```
     pub fn parse(file: &str, text: &str) -> Result<Self, Vec<ConfError>> {
         let mut errors = Vec::new();
         let conf = Self::read(file, text, &mut errors);

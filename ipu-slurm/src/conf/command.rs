@@ -27,6 +27,20 @@ const AGENTS_PLACEHOLDER: &str = "{agents}";
 impl CommandTemplate {
     /// Returns the argument vector for an allocation of agents. `{agents}` is the list with commas. A value
     /// is always part of one argument, and placeholders in it have no meaning.
+    ///
+    /// ```
+    /// use ipu_core::{AgentId, AllocationId};
+    /// use ipu_slurm::conf::ClusterConf;
+    ///
+    /// let text = "AllocationCreate=/usr/bin/vipu-admin create allocation {allocation} --agents={agents}\n\
+    ///             AllocationRemove=/usr/bin/vipu-admin remove allocation {allocation}\n";
+    /// let conf = ClusterConf::parse("vipu.conf", text).unwrap();
+    /// let commands = conf.allocation_commands().expect("the file has both commands");
+    /// let agents = [AgentId::new("ipum1")?, AgentId::new("ipum2")?];
+    /// let argv = commands.create.argv(&AllocationId::new("c7")?, &agents);
+    /// assert_eq!(argv[1..], ["create", "allocation", "c7", "--agents=ipum1,ipum2"]);
+    /// # Ok::<(), ipu_core::NameError>(())
+    /// ```
     #[must_use]
     pub fn argv(&self, allocation: &AllocationId, agents: &[AgentId]) -> Vec<String> {
         let agents: Vec<&str> = agents.iter().map(AgentId::as_str).collect();

@@ -24,6 +24,20 @@ pub(super) fn expand(field: &str, list: Span<'_>) -> Result<Vec<String>, ConfErr
 /// # Errors
 ///
 /// If the text is not a host list.
+///
+/// ```
+/// use ipu_slurm::conf::expand_nodes;
+///
+/// let nodes = expand_nodes("SLURM_JOB_NODELIST", "rack[1-2]-n[09-10],login")?;
+/// assert_eq!(nodes, ["rack1-n09", "rack1-n10", "rack2-n09", "rack2-n10", "login"]);
+///
+/// assert_eq!(
+///     expand_nodes("SLURM_JOB_NODELIST", "host-[4-1]").unwrap_err().to_string(),
+///     "SLURM_JOB_NODELIST:1:7: SLURM_JOB_NODELIST = 4-1: is not a range of numbers; \
+///      write host-[1-4] or host-[1,3]",
+/// );
+/// # Ok::<(), ipu_slurm::conf::ConfError>(())
+/// ```
 pub fn expand_nodes(field: &str, list: &str) -> Result<Vec<String>, ConfError> {
     expand(field, Span::of_value(field, 1, 0, list))
 }

@@ -23,6 +23,22 @@ impl HostMap {
     /// # Errors
     ///
     /// All errors, in the order of their lines; never empty.
+    ///
+    /// ```
+    /// use ipu_core::AgentId;
+    /// use ipu_slurm::conf::HostMap;
+    ///
+    /// let map = HostMap::parse("ipum.allocs", "# Rack 1.\nhost-1:ipum1,ipum2\nhost-2:ipum3\n").unwrap();
+    /// assert_eq!(map.machines("host-1").map(<[AgentId]>::len), Some(2));
+    /// assert_eq!(map.host_of(&AgentId::new("ipum3")?), Some("host-2"));
+    ///
+    /// let errors = HostMap::parse("ipum.allocs", "host-1:ipum1\nhost-2:ipum1\n").unwrap_err();
+    /// assert_eq!(
+    ///     errors[0].to_string(),
+    ///     "ipum.allocs:2:8: machine = ipum1: is on line 1 already; remove one of the two",
+    /// );
+    /// # Ok::<(), ipu_core::NameError>(())
+    /// ```
     pub fn parse(file: &str, text: &str) -> Result<Self, Vec<ConfError>> {
         let mut parser = Parser::default();
         for line in lines(file, text, &mut parser.errors) {

@@ -47,6 +47,21 @@ impl License {
 impl LicenseList {
     /// Parses `name:count,name2:count`. `source` stands for a file name in messages, such as `--licenses`.
     /// An empty text and Slurm's `(null)` are the empty list.
+    ///
+    /// ```
+    /// use ipu_slurm::conf::LicenseList;
+    ///
+    /// let list = LicenseList::parse("--licenses", "pod64:4,matlab;pod64=2");
+    /// assert_eq!((list.count("pod64"), list.count("matlab")), (Some(6), Some(1)));
+    ///
+    /// let list = LicenseList::parse("--licenses", "matlab,pod64:8|pod16:8");
+    /// assert_eq!(list.items().len(), 1);
+    /// assert_eq!(
+    ///     list.errors()[0].to_string(),
+    ///     "--licenses:1:15: license = pod64:8|pod16:8: alternatives are not supported; \
+    ///      request one of them, such as pod64:8",
+    /// );
+    /// ```
     #[must_use]
     pub fn parse(source: &str, text: &str) -> Self {
         Self::of_span(Span::of_value(source, 1, 0, text))

@@ -64,6 +64,20 @@ pub enum VipuGres {
 impl NodeGresList {
     /// Parses the resources of all nodes. `models` are the names of the models that have a configuration
     /// file.
+    ///
+    /// ```
+    /// use ipu_slurm::conf::{NodeGresList, SlurmConf};
+    ///
+    /// let text = "NodeName=n[1-2] Gres=gpu:1,vipu:2:8\nNodeName=n3 Gres=vipu:pod6:no_consume:64\n";
+    /// let list = NodeGresList::parse(&SlurmConf::parse("slurm.conf", text), &["pod64"]);
+    /// let node = list.node("n2").expect("it has partitions of two IPUs");
+    /// assert_eq!(node.gres()[0].to_string(), "vipu:2:8");
+    /// assert_eq!(
+    ///     list.errors_of("n3")[0].to_string(),
+    ///     "slurm.conf:2:18: Gres = vipu:pod6:no_consume:64: the model pod6 has no file pod6.conf; \
+    ///      did you mean pod64?",
+    /// );
+    /// ```
     #[must_use]
     pub fn parse(conf: &SlurmConf, models: &[&str]) -> Self {
         let mut list = Self::default();

@@ -70,6 +70,22 @@ pub struct SlurmLine<'a> {
 
 impl SlurmConf {
     /// Reads a file and the files that it includes.
+    ///
+    /// ```
+    /// use ipu_slurm::conf::SlurmConf;
+    ///
+    /// let text = "ClusterName=Lab\nInclude nodes.conf\nInclude absent.conf\n";
+    /// let conf = SlurmConf::read("slurm.conf", text, &|path| match path {
+    ///     "nodes.conf" => Ok(vec![(path.to_owned(), "KillWait=30 # seconds\n".to_owned())]),
+    ///     _ => Err("No such file".to_owned()),
+    /// });
+    /// assert_eq!((conf.cluster_name().as_deref(), conf.value("killwait")), (Some("lab"), Some("30")));
+    /// assert_eq!(
+    ///     conf.unread()[0].to_string(),
+    ///     "slurm.conf:3:9: Include = absent.conf: cannot be read: No such file; \
+    ///      correct the path, or run the command where the file is",
+    /// );
+    /// ```
     #[must_use]
     pub fn read(name: &str, text: &str, source: &IncludeSource<'_>) -> Self {
         let mut conf = Self {
@@ -115,6 +131,16 @@ impl SlurmConf {
 
     /// Returns the lines of nodes (`NodeName`) or partitions (`PartitionName`), without those of `DEFAULT`,
     /// whose settings are the defaults of the lines below them.
+    ///
+    /// ```
+    /// use ipu_slurm::conf::{SlurmConf, SlurmSetting};
+    ///
+    /// let text = "NodeName=DEFAULT CPUs=4\nNodeName=n1\nNodeName=n2 CPUs=8\n";
+    /// let conf = SlurmConf::parse("slurm.conf", text);
+    /// let lines = conf.lines("NodeName");
+    /// let cpus: Vec<_> = lines.iter().map(|line| line.get("CPUs").map(SlurmSetting::value)).collect();
+    /// assert_eq!(cpus, [Some("4"), Some("8")]);
+    /// ```
     #[must_use]
     pub fn lines<'a>(&'a self, key: &'a str) -> Vec<SlurmLine<'a>> {
         let mut defaults = Vec::new();

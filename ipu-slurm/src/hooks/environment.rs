@@ -32,6 +32,17 @@ pub struct JobIdentity {
 /// # Errors
 ///
 /// If the name is empty, or longer than a namespace.
+///
+/// ```
+/// use ipu_slurm::cluster_namespace;
+///
+/// assert_eq!(cluster_namespace("zürich/a")?.as_str(), "z%C3%BCrich%2Fa");
+/// assert_eq!(
+///     cluster_namespace("").unwrap_err().to_string(),
+///     "\"\" is not a namespace: 1 to 253 printable characters without blanks or '/'",
+/// );
+/// # Ok::<(), ipu_core::NameError>(())
+/// ```
 pub fn cluster_namespace(name: &str) -> Result<Namespace, NameError> {
     let mut namespace = String::new();
     for byte in name.bytes() {
@@ -51,6 +62,23 @@ impl JobIdentity {
     /// # Errors
     ///
     /// If there is no SLUID, and `submit_time` is absent or no number of seconds.
+    ///
+    /// ```
+    /// use ipu_slurm::HookEnvironment;
+    /// use ipu_slurm::host_map::epilog_request;
+    ///
+    /// // Variables of Slurm before 25.11: no SLUID.
+    /// let variables = [("SLURM_CLUSTER_NAME", "testbed"), ("SLURM_JOB_ID", "7")];
+    /// let variables = HookEnvironment::new(variables.map(|(name, value)| (name.into(), value.into())));
+    /// let job = epilog_request(&variables)?.expect("it is not a later component").identity;
+    /// assert_eq!(job.run_key(Some("1795599506"))?.to_string(), "7.1795599506");
+    /// assert_eq!(
+    ///     job.run_key(None).unwrap_err().to_string(),
+    ///     "SubmitTime is absent: is needed, because this Slurm sets no SLURM_JOB_SLUID; \
+    ///      check that squeue can reach slurmctld",
+    /// );
+    /// # Ok::<(), ipu_slurm::InputError>(())
+    /// ```
     pub fn run_key(&self, submit_time: Option<&str>) -> Result<RunKey, InputError> {
         let run = match (&self.sluid, submit_time) {
             (Some(sluid), _) => sluid.clone(),

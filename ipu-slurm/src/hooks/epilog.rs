@@ -24,6 +24,24 @@ impl EpilogRequest {
     /// # Errors
     ///
     /// The first variable that is missing, not UTF-8, or no number.
+    ///
+    /// ```
+    /// use ipu_slurm::conf::ConfFiles;
+    /// use ipu_slurm::{EpilogRequest, HookEnvironment};
+    ///
+    /// let variables = [
+    ///     ("SLURM_SCRIPT_CONTEXT", "epilog_slurmctld"), ("SLURM_CLUSTER_NAME", "testbed"),
+    ///     ("SLURM_JOB_ID", "7"), ("SLURM_JOB_LICENSES", "pod64:4"),
+    /// ];
+    /// let variables = HookEnvironment::new(variables.map(|(name, value)| (name.into(), value.into())));
+    /// let request = EpilogRequest::parse(&variables, None)?.expect("pod64 may be a model");
+    /// assert_eq!(request.identity.job_id, 7);
+    ///
+    /// // This configuration has no model pod64.
+    /// let conf = ConfFiles::parse(("vipu.conf", ""), &[]).unwrap();
+    /// assert_eq!(EpilogRequest::parse(&variables, Some(&conf))?, None);
+    /// # Ok::<(), ipu_slurm::InputError>(())
+    /// ```
     pub fn parse(variables: &HookEnvironment, conf: Option<&ConfFiles>) -> Result<Option<Self>, InputError> {
         variables.check_context("epilog_slurmctld", "EpilogSlurmctld")?;
         let is_model = |name: &str| conf.is_none_or(|conf| conf.model(name).is_some());

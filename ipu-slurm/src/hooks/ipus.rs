@@ -84,6 +84,18 @@ impl SpankOption {
 
 /// Returns whether the job of a hook of slurmctld may have requested IPUs, without any check of the request:
 /// it has an option of the SPANK plugin, or the license of a model.
+///
+/// ```
+/// use ipu_slurm::{HookEnvironment, may_request_ipus};
+///
+/// let has_pod64 = |variable: &str, value: &str| {
+///     let variables = HookEnvironment::new([(variable.into(), value.into())]);
+///     may_request_ipus(&variables, |license| license == "pod64")
+/// };
+/// assert!(has_pod64("SLURM_JOB_LICENSES", "matlab:1|pod64:x"));
+/// assert!(has_pod64("SPANK_VIPU_IPUS", "4"));
+/// assert!(!has_pod64("SLURM_JOB_LICENSES", "matlab:1"));
+/// ```
 #[must_use]
 pub fn may_request_ipus(variables: &HookEnvironment, is_model: impl Fn(&str) -> bool) -> bool {
     let is_set = |name| !matches!(variables.text(name), Ok(None));

@@ -44,6 +44,26 @@ impl NodeRequest {
     /// # Errors
     ///
     /// The first variable that is missing, not UTF-8, or has a wrong value.
+    ///
+    /// ```
+    /// use ipu_slurm::conf::ClusterConf;
+    /// use ipu_slurm::{HookEnvironment, NodeHook, NodeRequest};
+    ///
+    /// let variables = [
+    ///     ("SLURM_SCRIPT_CONTEXT", "prolog_slurmd"), ("SLURM_JOB_ID", "7"), ("SLURMD_NODENAME", "host-1"),
+    /// ];
+    /// let variables = HookEnvironment::new(variables.map(|(name, value)| (name.into(), value.into())));
+    /// let request = NodeRequest::parse(&variables, NodeHook::Prolog)?;
+    /// let conf = ClusterConf::parse("vipu.conf", "PoolDir=/var/lib/ipu-pool/%n\n").unwrap();
+    /// assert_eq!(conf.pool_dir(&request.node).as_deref(), Some("/var/lib/ipu-pool/host-1"));
+    ///
+    /// assert_eq!(
+    ///     NodeRequest::parse(&variables, NodeHook::Epilog).unwrap_err().to_string(),
+    ///     "SLURM_SCRIPT_CONTEXT = prolog_slurmd: must be epilog_slurmd; \
+    ///      set the program as Epilog in slurm.conf, and do not start it by hand",
+    /// );
+    /// # Ok::<(), ipu_slurm::InputError>(())
+    /// ```
     pub fn parse(variables: &HookEnvironment, hook: NodeHook) -> Result<Self, InputError> {
         match hook {
             NodeHook::Prolog => variables.check_context("prolog_slurmd", "Prolog")?,

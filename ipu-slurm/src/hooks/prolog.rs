@@ -47,6 +47,32 @@ impl PrologRequest {
     /// # Errors
     ///
     /// The first variable that is missing, not UTF-8, no number, contradicts another, or breaks a limit.
+    ///
+    /// ```
+    /// use ipu_slurm::conf::ConfFiles;
+    /// use ipu_slurm::{HookEnvironment, PrologRequest};
+    ///
+    /// let vipu_conf = ("vipu.conf", "VipuIpuofDir=/home/ipuof\n");
+    /// let conf = ConfFiles::parse(vipu_conf, &[("pod64", "ApiHost=ipu-pod64-001\n")]).unwrap();
+    /// let parse = |licenses: &str| {
+    ///     let variables = [
+    ///         ("SLURM_SCRIPT_CONTEXT", "prolog_slurmctld"), ("SLURM_CLUSTER_NAME", "testbed"),
+    ///         ("SLURM_JOB_ID", "7"), ("SLURM_JOB_UID", "1000"), ("SLURM_JOB_USER", "ada"),
+    ///         ("SLURM_JOB_PARTITION", "ipu"), ("SLURM_JOB_NODELIST", "n1"),
+    ///         ("SLURM_JOB_LICENSES", licenses),
+    ///     ];
+    ///     let variables = variables.map(|(name, value)| (name.into(), value.into()));
+    ///     PrologRequest::parse(&HookEnvironment::new(variables), &conf)
+    /// };
+    /// let ipus = parse("pod64:4,matlab")?.expect("pod64 is a model").ipus;
+    /// assert_eq!((ipus.model.as_str(), ipus.ipus.get()), ("pod64", 4));
+    /// assert_eq!(parse("matlab"), Ok(None));
+    /// assert_eq!(
+    ///     parse("pod64:3").unwrap_err().to_string(),
+    ///     "SLURM_JOB_LICENSES = pod64:3: the IPUs of a partition are a power of two; ask for 4",
+    /// );
+    /// # Ok::<(), ipu_slurm::InputError>(())
+    /// ```
     pub fn parse(variables: &HookEnvironment, conf: &ConfFiles) -> Result<Option<Self>, InputError> {
         Self::check_context(variables)?;
         let offset = variables.text(HET_OFFSET)?;

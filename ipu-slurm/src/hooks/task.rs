@@ -53,6 +53,20 @@ impl TaskRequest {
     /// Decides by the licenses that slurmctld records for the job, see [`SlurmJob::licenses`].
     ///
     /// [`SlurmJob::licenses`]: crate::SlurmJob::licenses
+    ///
+    /// ```
+    /// use ipu_slurm::{HookEnvironment, TaskRequest};
+    ///
+    /// let variables = [
+    ///     ("SLURM_SCRIPT_CONTEXT", "prolog_task"), ("SLURM_CLUSTER_NAME", "testbed"),
+    ///     ("SLURM_JOB_ID", "7"), ("SLURM_PROCID", "0"), ("SLURM_JOB_LICENSES", "pod64:4"),
+    /// ];
+    /// let variables = HookEnvironment::new(variables.map(|(name, value)| (name.into(), value.into())));
+    /// let request = TaskRequest::parse(&variables, &["pod64"])?;
+    /// assert!(request.requests_ipus && request.may_be_inherited);
+    /// assert!(!request.with_licenses("(null)", &["pod64"]).requests_ipus);
+    /// # Ok::<(), ipu_slurm::InputError>(())
+    /// ```
     #[must_use]
     pub fn with_licenses(mut self, licenses: &str, models: &[&str]) -> Self {
         if self.may_be_inherited {

@@ -37,6 +37,15 @@ impl PoolFile {
     }
 
     /// Parses the text of a file. Lines of other programs are ignored.
+    ///
+    /// ```
+    /// use ipu_slurm::PoolFile;
+    ///
+    /// let text = "# ipu-slurm pool 1 size=2\nIPUOF_VIPU_API_HOST=ipu-pod64-001\n";
+    /// let file = PoolFile::parse(&format!("{text}PATH=/tmp\n"));
+    /// assert_eq!(file.size.map(|ipus| ipus.get()), Some(2));
+    /// assert_eq!(file.render(), text);
+    /// ```
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut lines = text.lines();

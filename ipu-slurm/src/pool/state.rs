@@ -130,6 +130,23 @@ fn size_text(size: Option<IpuCount>) -> String {
 impl PoolState {
     /// Returns the steps after which the directories agree with the pointers. After a boot, everything is
     /// free.
+    ///
+    /// ```
+    /// use std::collections::BTreeMap;
+    ///
+    /// use ipu_slurm::{BootState, PoolOperation, PoolPartition, PoolState};
+    ///
+    /// // A Prolog was killed after it wrote the pointer, and before it moved the file.
+    /// let mut state = PoolState {
+    ///     boot: BootState::Current,
+    ///     free: vec![PoolPartition { name: "pt2_0".to_owned(), size: None }],
+    ///     allocated: Vec::new(),
+    ///     pointers: BTreeMap::from([(7, vec!["pt2_0".to_owned()])]),
+    /// };
+    /// assert_eq!(state.repair(), [PoolOperation::Allocate { partition: "pt2_0".to_owned() }]);
+    /// state.boot = BootState::Earlier;
+    /// assert_eq!(state.repair(), [PoolOperation::RemovePointer { job_id: 7 }, PoolOperation::RecordBoot]);
+    /// ```
     #[must_use]
     pub fn repair(&self) -> Vec<PoolOperation> {
         let mut steps = Vec::new();
@@ -167,6 +184,29 @@ impl PoolState {
     /// # Errors
     ///
     /// [`PoolError`] if the directory has not what Slurm gave to the job.
+    ///
+    /// ```
+    /// use ipu_core::IpuCount;
+    /// use ipu_slurm::{BootState, PoolPartition, PoolRequest, PoolState};
+    ///
+    /// let size = IpuCount::try_from(2_u32).ok();
+    /// let mut state = PoolState {
+    ///     boot: BootState::Current,
+    ///     free: vec![PoolPartition { name: "pt2_0".to_owned(), size }],
+    ///     allocated: Vec::new(),
+    ///     pointers: Default::default(),
+    /// };
+    /// let request = PoolRequest { size, count: 1 };
+    /// let allocation = state.allocate(7, &request)?;
+    /// assert_eq!(allocation.partitions, ["pt2_0"]);
+    /// allocation.steps.iter().for_each(|step| state.apply(step));
+    /// assert_eq!(
+    ///     state.allocate(8, &request).unwrap_err().to_string(),
+    ///     "the job needs 1 partition of size 2, and the node has 0 free; \
+    ///      ask the administrator to run ipu-slurm pool check",
+    /// );
+    /// # Ok::<(), ipu_slurm::PoolError>(())
+    /// ```
     pub fn allocate(&self, job_id: u32, request: &PoolRequest) -> Result<PoolAllocation, PoolError> {
         let fits = |partition: &&PoolPartition| request.size.is_none() || partition.size == request.size;
         let count = usize::try_from(request.count).unwrap_or(usize::MAX);

@@ -9,6 +9,18 @@ use crate::InputError;
 const MIN_VERSION: SlurmVersion = SlurmVersion::new(22, 5, None);
 
 /// A version of Slurm by year, month and, if it is known, the micro version: 24.11 or 24.11.5.
+///
+/// ```
+/// use ipu_slurm::render::SlurmVersion;
+///
+/// let version: SlurmVersion = "slurm-wlm 25.11.6".parse()?;
+/// assert_eq!((version.to_string().as_str(), version.loses_licenses()), ("25.11.6", true));
+/// assert_eq!(
+///     "21.08".parse::<SlurmVersion>().unwrap_err().to_string(),
+///     "Slurm version = 21.08: must be at least 22.05; use 24.11, for example",
+/// );
+/// # Ok::<(), ipu_slurm::InputError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlurmVersion {
     year: u8,

@@ -31,6 +31,20 @@ const END_KEY: &str = "Network";
 /// If the output is not exactly one line, not the record of the job, or can be read in two ways, such as for
 /// arrays, heterogeneous jobs, and jobs whose texts imitate a record:
 /// [`parse_squeue_gres`](crate::parse_squeue_gres) reads those. If the nodes have different `vipu`.
+///
+/// ```
+/// use ipu_slurm::parse_allocated_gres;
+///
+/// let text = "JobId=7 JobName=true JobState=RUNNING Reason=None Restarts=0 TimeLimit=UNLIMITED \
+///             SubmitTime=1795617923 StartTime=1795617923 NodeList=n[1-2] JOB_GRES=vipu:2:2   \
+///             Nodes=n[1-2] CPU_IDs=0 Mem=0 GRES=vipu:2(CNT:1) Licenses=(null) Network=(null)\n";
+/// assert_eq!(parse_allocated_gres(text, 7)?.to_string(), "vipu:2:1");
+///
+/// let forged = text.replace("JobName=true", "JobName=x JobState=RUNNING Reason=None");
+/// let error = parse_allocated_gres(&forged, 7).unwrap_err();
+/// assert_eq!(&*error.violation.rule, "the record can be read in two ways");
+/// # Ok::<(), ipu_slurm::InputError>(())
+/// ```
 pub fn parse_allocated_gres(text: &str, id: u32) -> Result<GresList, InputError> {
     // Slurm indents `Nodes=` also on one line.
     let text = collapse_blanks(text, "Nodes=");

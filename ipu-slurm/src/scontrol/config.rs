@@ -29,6 +29,20 @@ impl SlurmctldConfig {
     /// # Errors
     ///
     /// The first value that is absent, given twice, or no number.
+    ///
+    /// ```
+    /// use ipu_slurm::SlurmctldConfig;
+    ///
+    /// let text = "BOOT_TIME               = 1795599505\n\
+    ///             KillWait                = 30 sec\n\
+    ///             SlurmdTimeout           = 300 sec\n\
+    ///             UnkillableStepTimeout   = 60 sec\n\
+    ///             Slurmctld(primary) at ctl is UP\n";
+    /// let config = SlurmctldConfig::parse(text)?;
+    /// assert_eq!((config.started, config.settle_time().as_secs()), (1_795_599_505, 390));
+    /// assert_eq!(config.in_control.as_deref(), Some("Slurmctld(primary) at ctl"));
+    /// # Ok::<(), ipu_slurm::InputError>(())
+    /// ```
     pub fn parse(text: &str) -> Result<Self, InputError> {
         Ok(Self {
             started: value(text, "BOOT_TIME", "")?,

@@ -23,6 +23,14 @@ pub struct LicenseCounts {
 impl LicenseCounts {
     /// Parses the output of `scontrol -o show licenses`. A line that cannot be read is left out: it may be
     /// about a license that is not for IPUs.
+    ///
+    /// ```
+    /// use ipu_slurm::LicenseCounts;
+    ///
+    /// let text = "LicenseName=pod64 Total=64 Used=5 Free=59 Reserved=48 Remote=no\n";
+    /// let counts = LicenseCounts::parse_list(text);
+    /// assert_eq!((counts[0].total, counts[0].free, counts[0].reserved), (64, 59, 48));
+    /// ```
     #[must_use]
     pub fn parse_list(text: &str) -> Vec<Self> {
         text.lines().filter_map(Self::parse).collect()

@@ -25,6 +25,19 @@ const GRES_NAME: &str = "vipu";
 ///
 /// If the output does not have exactly one line of the job, the line has other fields, or the job requested
 /// `vipu` for anything but nodes, or without a type: Slurm has chosen it then.
+///
+/// ```
+/// use ipu_slurm::parse_squeue_gres;
+///
+/// let list = parse_squeue_gres("7|N/A|N/A|N/A|gres/vipu:2:4,gres/gpu:1|\n", 7)?;
+/// assert_eq!(list.to_string(), "vipu:2:4,gpu:1");
+/// assert_eq!(
+///     parse_squeue_gres("7|N/A|N/A|N/A|gres/vipu:2|\n", 7).unwrap_err().to_string(),
+///     "GRES = gres/vipu:2: must name the size of the partition; \
+///      ask for partitions with --gres=vipu:<size>:<count>",
+/// );
+/// # Ok::<(), ipu_slurm::InputError>(())
+/// ```
 pub fn parse_squeue_gres(text: &str, id: u32) -> Result<GresList, InputError> {
     let prefix = format!("{id}|");
     let mut lines = text.lines().filter(|line| line.starts_with(&prefix));

@@ -64,6 +64,16 @@ pub struct ArrayTask {
 impl SlurmJob {
     /// Returns the id by which `scontrol` changes this job alone. One task of an array has the id of the
     /// array, which addresses all tasks. None for a set of pending tasks that Slurm has abbreviated.
+    ///
+    /// ```
+    /// use ipu_slurm::parse_squeue_job;
+    ///
+    /// let pending = "1|1|2-5%1|PENDING|Licenses|1:00|1795617923||pod64:2||(null)\n";
+    /// assert_eq!(parse_squeue_job(pending, 1)?.scontrol_id().as_deref(), Some("1_[2-5]"));
+    /// let running = "2|1|1|RUNNING|None|1:00|1795617923|n1|pod64:2||(null)\n";
+    /// assert_eq!(parse_squeue_job(running, 2)?.scontrol_id().as_deref(), Some("1_1"));
+    /// # Ok::<(), ipu_slurm::InputError>(())
+    /// ```
     #[must_use]
     pub fn scontrol_id(&self) -> Option<String> {
         let Some(ArrayTask { job_id, task_id }) = &self.array else {
@@ -89,6 +99,17 @@ impl SlurmJob {
 /// # Errors
 ///
 /// If the output does not have exactly one line of the job, or one with other fields.
+///
+/// ```
+/// use ipu_slurm::{JobState, parse_squeue_job};
+///
+/// let text = "7|7|N/A|RUNNING|None|1-02:04:00|1795617923|n1|pod64:2||vipu: waits for 2 IPUs\n";
+/// let job = parse_squeue_job(text, 7)?;
+/// assert_eq!((job.state.clone(), job.time_limit), (JobState::Running, Some(93_840)));
+/// assert_eq!(job.license_list().count("pod64"), Some(2));
+/// assert_eq!(job.admin_comment.as_deref(), Some("vipu: waits for 2 IPUs"));
+/// # Ok::<(), ipu_slurm::InputError>(())
+/// ```
 pub fn parse_squeue_job(text: &str, id: u32) -> Result<SlurmJob, InputError> {
     let prefix = format!("{id}|");
     let mut lines = text.lines().filter(|line| line.starts_with(&prefix));

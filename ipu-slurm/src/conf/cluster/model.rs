@@ -39,6 +39,22 @@ impl ModelConf {
     /// # Errors
     ///
     /// All errors, in the order of their lines; never empty.
+    ///
+    /// ```
+    /// use ipu_slurm::conf::{ClusterConf, ModelConf};
+    ///
+    /// let cluster = ClusterConf::parse("vipu.conf", "VipuIpuofDir=/home/ipuof\n")?;
+    /// let model = ModelConf::parse("pod64.conf", "ApiHost=fd00::7\n", &cluster)?;
+    /// assert_eq!((model.api_address().as_str(), model.ipuof_dir()), ("[fd00::7]:8090", "/home/ipuof"));
+    ///
+    /// let text = "ApiHost=fd00::7\nVipuIpuofDir=/tmp\n";
+    /// assert_eq!(
+    ///     ModelConf::parse("pod64.conf", text, &cluster).unwrap_err()[0].to_string(),
+    ///     "pod64.conf:2:14: VipuIpuofDir = /tmp: is a key of the cluster and differs from vipu.conf; \
+    ///      set it in vipu.conf only",
+    /// );
+    /// # Ok::<(), Vec<ipu_slurm::conf::ConfError>>(())
+    /// ```
     pub fn parse(file: &str, text: &str, cluster: &ClusterConf) -> Result<Self, Vec<ConfError>> {
         let mut errors = Vec::new();
         let settings = Settings::parse(file, text, &mut errors);
