@@ -42,6 +42,33 @@ use crate::api::{
 pub const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Action for a request that does not fit now.
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let mut settings = vipu_proxy::Settings::default();
+/// # (settings.sim, settings.sim_delay_ms) = (Some("pod16".into()), Some(0));
+/// # let any_port = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+/// # (settings.listen, settings.sim_listen) = (Some(any_port.into()), Some(any_port));
+/// # let server = vipu_proxy::Proxy::start(settings.check()?).await?;
+/// # let proxy = ipu_proxy_client::ProxyClient::new(&server.addr().to_string(), Default::default())?;
+/// use std::time::Duration;
+///
+/// use ipu_core::PartitionId;
+/// use ipu_proxy_client::{HoldState, OnNoCapacity, OwnerDocument, PutPartition};
+///
+/// // The only controller has 16 IPUs.
+/// let id = PartitionId::new("training")?;
+/// let request = PutPartition::new(OwnerDocument::new("IPUJob", "default", "mnist", "1"), 64);
+/// let error = proxy.put(&id, &request, OnNoCapacity::Reject).await.unwrap_err();
+/// assert_eq!(error.code(), Some("DoesNotFit"));
+/// assert!(error.reason().is_some_and(|reason| reason.code == "TooLarge"));
+///
+/// let partition = proxy.put(&id, &request, OnNoCapacity::Queue(Duration::ZERO)).await?;
+/// assert_eq!(partition.state, HoldState::Waiting);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnNoCapacity {
     /// Queue the request. The proxy responds when the partition is active, at the latest after this time (at
@@ -52,6 +79,33 @@ pub enum OnNoCapacity {
 }
 
 /// Options of a deletion.
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let mut settings = vipu_proxy::Settings::default();
+/// # (settings.sim, settings.sim_delay_ms) = (Some("pod16".into()), Some(0));
+/// # let any_port = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+/// # (settings.listen, settings.sim_listen) = (Some(any_port.into()), Some(any_port));
+/// # let server = vipu_proxy::Proxy::start(settings.check()?).await?;
+/// # let proxy = ipu_proxy_client::ProxyClient::new(&server.addr().to_string(), Default::default())?;
+/// use std::time::Duration;
+///
+/// use ipu_core::PartitionId;
+/// use ipu_proxy_client::{DeletePartition, OnNoCapacity, OwnerDocument, PutPartition};
+///
+/// let id = PartitionId::new("training")?;
+/// let request = PutPartition::new(OwnerDocument::new("IPUJob", "default", "mnist", "2"), 4);
+/// proxy.put(&id, &request, OnNoCapacity::Queue(Duration::ZERO)).await?;
+///
+/// // The program of an earlier job of the same name cleans up late.
+/// let mut options = DeletePartition::default();
+/// options.uid = Some("1".into());
+/// let error = proxy.delete(&id, &options).await.unwrap_err();
+/// assert_eq!(error.code(), Some("NotTheOwner"));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeletePartition {
@@ -85,6 +139,17 @@ impl ProxyClient {
     /// `tls`, or `unix:PATH` for a Unix socket. The default scheme is `http`. Sends nothing before the first
     /// call. HTTP proxies of the environment are not used.
     ///
+    /// ```
+    /// use ipu_proxy_client::{ClientOptions, ProxyClient};
+    ///
+    /// let proxy = ProxyClient::new("vipu-proxy:8080/", ClientOptions::default())?;
+    /// assert_eq!(proxy.url(), "http://vipu-proxy:8080");
+    ///
+    /// let error = ProxyClient::new("http://me:secret@vipu-proxy", ClientOptions::default()).unwrap_err();
+    /// assert!(error.to_string().ends_with("use a token or a certificate instead of a user and a password"));
+    /// # Ok::<(), ipu_proxy_client::SetupError>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`SetupError`] if the URL or the options are invalid.
@@ -108,6 +173,24 @@ impl ProxyClient {
     }
 
     /// Returns how many partitions fit now.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut settings = vipu_proxy::Settings::default();
+    /// # (settings.sim, settings.sim_delay_ms) = (Some("pod16".into()), Some(0));
+    /// # let any_port = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+    /// # (settings.listen, settings.sim_listen) = (Some(any_port.into()), Some(any_port));
+    /// # let server = vipu_proxy::Proxy::start(settings.check()?).await?;
+    /// # let proxy = ipu_proxy_client::ProxyClient::new(&server.addr().to_string(), Default::default())?;
+    /// use ipu_proxy_client::CapacityQuery;
+    ///
+    /// // A free IPU-POD16.
+    /// let fit = proxy.query(&CapacityQuery::new(4)).await?;
+    /// assert_eq!((fit.available, fit.num_of_partitions), (true, 4));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -146,6 +229,32 @@ impl ProxyClient {
     }
 
     /// Returns the IPUoF configuration of an active partition: of one GCD, or of all.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut settings = vipu_proxy::Settings::default();
+    /// # (settings.sim, settings.sim_delay_ms) = (Some("pod16".into()), Some(0));
+    /// # let any_port = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+    /// # (settings.listen, settings.sim_listen) = (Some(any_port.into()), Some(any_port));
+    /// # let server = vipu_proxy::Proxy::start(settings.check()?).await?;
+    /// # let proxy = ipu_proxy_client::ProxyClient::new(&server.addr().to_string(), Default::default())?;
+    /// use std::time::Duration;
+    ///
+    /// use ipu_core::PartitionId;
+    /// use ipu_proxy_client::{OwnerDocument, PutPartition};
+    ///
+    /// let id = PartitionId::new("training")?;
+    /// let request = PutPartition::new(OwnerDocument::new("IPUJob", "default", "mnist", "1"), 4);
+    /// proxy.ensure_active(&id, &request, Duration::from_secs(60), &mut |_| ()).await?;
+    ///
+    /// let [file] = proxy.ipuof_config(&id, None).await?.files.try_into().expect("one GCD");
+    /// assert_eq!(file.name, "training_ipuof.conf");
+    /// let content = serde_json::to_value(&file.config)?;
+    /// assert_eq!(content["devices"][0]["ip"], "10.0.0.1");
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -247,6 +356,35 @@ impl ProxyClient {
 
     /// Renews the lease of the owner of a partition. Call it at least three times within the duration of the
     /// lease.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut settings = vipu_proxy::Settings::default();
+    /// # (settings.sim, settings.sim_delay_ms) = (Some("pod16".into()), Some(0));
+    /// # let any_port = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+    /// # (settings.listen, settings.sim_listen) = (Some(any_port.into()), Some(any_port));
+    /// # let server = vipu_proxy::Proxy::start(settings.check()?).await?;
+    /// # let proxy = ipu_proxy_client::ProxyClient::new(&server.addr().to_string(), Default::default())?;
+    /// use std::time::Duration;
+    ///
+    /// use ipu_core::PartitionId;
+    /// use ipu_proxy_client::{Heartbeat, OnNoCapacity, OwnerDocument, PutPartition};
+    ///
+    /// let id = PartitionId::new("training")?;
+    /// let mut request = PutPartition::new(OwnerDocument::new("IPUJob", "default", "mnist", "1"), 4);
+    /// let on_no_capacity = OnNoCapacity::Queue(Duration::ZERO);
+    /// proxy.put(&id, &request, on_no_capacity).await?;
+    /// let error = proxy.heartbeat(&id, &Heartbeat::new(300)).await.unwrap_err();
+    /// assert_eq!(error.code(), Some("NoLease"));
+    ///
+    /// request.lease_seconds = Some(60);
+    /// let before = proxy.put(&id, &request, on_no_capacity).await?.lease_until.expect("a lease");
+    /// let renewed = proxy.heartbeat(&id, &Heartbeat::new(300)).await?;
+    /// assert!(renewed.lease_until > before);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///

@@ -26,6 +26,17 @@ impl Usage {
 
 /// Response of `GET /stats`: usage by namespace, and of the whole system as [`TOTAL`](Self::TOTAL). A
 /// namespace of that name is only part of the total.
+///
+/// ```
+/// use ipu_proxy_client::{Stats, Usage};
+///
+/// let text = r#"{"default":{"used":4,"available":12},"total":{"used":4,"available":12}}"#;
+/// let stats: Stats = serde_json::from_str(text)?;
+/// assert_eq!(stats.total(), Some(Usage::new(4, 12)));
+/// // A namespace without partitions is absent.
+/// assert_eq!(stats.0.get("research"), None);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Stats(pub BTreeMap<String, Usage>);
@@ -178,6 +189,25 @@ impl<'de> Deserialize<'de> for ControllerReason {
 }
 
 /// Response of `POST /v1/plan`.
+///
+/// ```
+/// use ipu_proxy_client::DryRunResponse;
+///
+/// // Response to the sizes 1 and 16 on a free IPU-POD16.
+/// let response: DryRunResponse = serde_json::from_str(
+///     r#"{"planned":[
+///         {"size":1,"fits":true,"controller":"pod1:8090","ipus":[{"linkDomain":0,"ipu":0}],"reasons":[]},
+///         {"size":16,"fits":false,"controller":null,"reasons":[
+///             {"controller":"pod1:8090","code":"NotEnoughFree",
+///              "numbers":{"free":15,"largestBlock":8,"size":16},
+///              "message":"cannot fit 16 IPUs: 15 are free"}]}
+///     ]}"#,
+/// )?;
+/// let [first, second] = response.results.as_slice() else { panic!("one result for each size") };
+/// assert_eq!((first.fits, first.ipus[0].ipu), (true, 0));
+/// assert_eq!(second.reasons[0].reason.code, "NotEnoughFree");
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct DryRunResponse {

@@ -141,6 +141,23 @@ impl MachineDocument {
 }
 
 /// Response of `GET /v1/controllers`.
+///
+/// ```
+/// use ipu_proxy_client::ControllerList;
+///
+/// let list: ControllerList = serde_json::from_str(
+///     r#"{"controllers":[{
+///         "name":"pod1:8090","host":"pod1","port":8090,"nodeLabel":null,"available":true,"draining":false,
+///         "version":"1.18.0","free":8,"largestBlock":8,
+///         "fits":[{"size":4,"count":2},{"size":8,"count":1},{"size":16,"count":0}],
+///         "placement":"first-fit","failuresInARow":0,"error":null,"lastSuccessSecondsAgo":0
+///     }]}"#,
+/// )?;
+/// let fits = list.controllers.iter().flat_map(|status| &status.fits);
+/// let count = |size| fits.clone().filter(|fit| fit.size == size).map(|fit| fit.count).sum::<u32>();
+/// assert_eq!((count(4), count(8), count(16)), (2, 1, 0));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ControllerList {

@@ -7,6 +7,19 @@ use serde::{Deserialize, Serialize};
 use super::partition::BlockerDocument;
 
 /// Body of `POST /v1/cordons`. Idempotent.
+///
+/// ```
+/// use ipu_proxy_client::CordonRequest;
+/// use serde_json::json;
+///
+/// let mut request = CordonRequest::new("fan", "pod1:8090", "a fan is broken");
+/// request.machine = Some("a4".into());
+/// assert_eq!(
+///     serde_json::to_value(&request)?,
+///     json!({"id": "fan", "controller": "pod1:8090", "machine": "a4", "reason": "a fan is broken"}),
+/// );
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]

@@ -7,6 +7,23 @@ use serde::{Deserialize, Serialize};
 use super::partition::HoldState;
 
 /// Response of `GET /v1/map`. It has an `ETag`, which changes with its content.
+///
+/// ```
+/// use ipu_proxy_client::{MapDocument, RunDocument};
+///
+/// let map: MapDocument = serde_json::from_str(
+///     r#"{"controllers":[{"name":"pod1:8090","health":"available","version":"1.18.0","linkDomains":[
+///         {"cluster":"cl1","number":0,"machines":[
+///             {"name":"a1","runs":[{"ipus":1,"holder":"training","phase":"active"},{"ipus":3}]},
+///             {"name":"a2","runs":[{"ipus":4,"cordons":["fan"]}]}]}
+///     ]}],"quotas":[]}"#,
+/// )?;
+/// let machines = map.controllers.iter().flat_map(|one| &one.link_domains).flat_map(|one| &one.machines);
+/// let is_free = |run: &&RunDocument| run.holder.is_none() && run.cordons.is_empty() && !run.unhealthy;
+/// let free = machines.flat_map(|machine| &machine.runs).filter(is_free);
+/// assert_eq!(free.map(|run| run.ipus).sum::<u32>(), 3);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct MapDocument {

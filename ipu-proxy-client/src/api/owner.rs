@@ -6,6 +6,15 @@ use ipu_core::Owner;
 use serde::{Deserialize, Serialize};
 
 /// Owner of a partition or request, as a flat document.
+///
+/// ```
+/// use ipu_proxy_client::OwnerDocument;
+///
+/// let owner = OwnerDocument::new("IPUJob", "default", "mnist", "1");
+/// assert_eq!(owner.to_string(), "IPUJob default/mnist");
+/// // A later job of the same name is another owner, and cannot use the partitions of the first.
+/// assert_ne!(owner, OwnerDocument::new("IPUJob", "default", "mnist", "2"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]

@@ -12,6 +12,17 @@ use super::controller::ControllerDocument;
 use super::owner::OwnerDocument;
 
 /// State of a partition in the ledger.
+///
+/// ```
+/// use ipu_proxy_client::HoldState;
+///
+/// let state: HoldState = serde_json::from_str(r#""failed""#)?;
+/// assert_eq!((state, state.holds()), (HoldState::Failed, true));
+/// assert!(!HoldState::Waiting.holds());
+/// // A newer proxy may have more states.
+/// assert_eq!(serde_json::from_str::<HoldState>(r#""migrating""#)?, HoldState::Other);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum HoldState {
@@ -87,6 +98,27 @@ impl fmt::Display for HoldState {
 }
 
 /// A partition, or a queued request for one.
+///
+/// ```
+/// use ipu_proxy_client::{HoldState, PartitionDocument};
+///
+/// let partition: PartitionDocument = serde_json::from_str(
+///     r#"{"id":"solo","state":"active",
+///         "owner":{"kind":"IPUJob","namespace":"default","name":"mnist","uid":"1"},
+///         "instance":0,"attempt":0,"size":1,"gcds":1,"replicas":1,"reconfigurable":false,
+///         "controller":{"name":"pod1:8090","host":"pod1","port":8090,"nodeLabel":null},
+///         "ipus":[{"linkDomain":0,"ipu":0}],"since":1795982568200,"heldSince":1795982567868,"priority":0,
+///         "account":"vision","preemptible":false,"maxRuntimeSeconds":null,"leaseUntil":null,"reason":null,
+///         "waiting":null,"errors":[],
+///         "env":{"IPUOF_VIPU_API_GCD_ID":"0","IPUOF_VIPU_API_HOST":"pod1",
+///                "IPUOF_VIPU_API_PARTITION_ID":"solo","IPUOF_VIPU_API_PORT":"8090",
+///                "IPUOF_VIPU_API_TIMEOUT":"120"}}"#,
+/// )?;
+/// assert_eq!(partition.state, HoldState::Active);
+/// // With these variables a Poplar program uses the partition.
+/// assert_eq!(partition.env["IPUOF_VIPU_API_PARTITION_ID"], "solo");
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
@@ -215,6 +247,26 @@ impl From<&Preemption> for PreemptionDocument {
 }
 
 /// Queue status of a request.
+///
+/// ```
+/// use ipu_proxy_client::WaitingDocument;
+///
+/// let waiting: WaitingDocument = serde_json::from_str(
+///     r#"{"position":1,
+///         "reason":{"code":"NotEnoughFree",
+///                   "numbers":{"free":8,"largestBlock":8,"position":1,"size":16},
+///                   "message":"cannot fit 16 IPUs: 8 are free"},
+///         "blockers":[{"id":"training",
+///                      "owner":{"kind":"IPUJob","namespace":"default","name":"mnist","uid":"1"},
+///                      "size":8,"until":1795986042520}],
+///         "earliestFit":1795986042520}"#,
+/// )?;
+/// assert_eq!(waiting.reason.to_string(), "NotEnoughFree: cannot fit 16 IPUs: 8 are free");
+/// assert_eq!(waiting.reason.numbers["free"], 8);
+/// // The request starts when the only blocker ends.
+/// assert_eq!(waiting.earliest_fit, waiting.blockers[0].until);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]

@@ -10,6 +10,21 @@ use super::partition::WaitingDocument;
 const TYPE_PREFIX: &str = "urn:ipu-sdk:problem:";
 
 /// A problem of the media type `application/problem+json`.
+///
+/// ```
+/// use ipu_proxy_client::ProblemDocument;
+///
+/// // Response to a request for three IPUs.
+/// let problem: ProblemDocument = serde_json::from_str(
+///     r#"{"type":"urn:ipu-sdk:problem:InvalidValue","title":"Invalid value","status":422,
+///         "detail":"size = \"3\": 3 is not a power of two from 1 to 65536; the next one up is 4",
+///         "code":"InvalidValue","field":"size","value":"3",
+///         "rule":"3 is not a power of two from 1 to 65536; the next one up is 4","fix":"use 4"}"#,
+/// )?;
+/// assert_eq!((problem.status, problem.code.as_str()), (422, "InvalidValue"));
+/// assert_eq!((problem.field.as_deref(), problem.fix.as_deref()), (Some("size"), Some("use 4")));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ProblemDocument {

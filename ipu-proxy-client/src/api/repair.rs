@@ -4,6 +4,21 @@ use ipu_core::{ControllerName, PartitionId};
 use serde::{Deserialize, Serialize};
 
 /// Response of `POST /v1/repair`.
+///
+/// ```
+/// use ipu_proxy_client::RepairDocument;
+///
+/// let repair: RepairDocument = serde_json::from_str(
+///     r#"{"done":[{"action":"adopt","id":"training"}],"unfinished":[],
+///         "unavailable":[{"controller":"pod2:8090",
+///                         "reason":"controller pod2:8090 is unavailable: the last call failed"}],
+///         "quarantined":0}"#,
+/// )?;
+/// assert_eq!(repair.done[0].action, "adopt");
+/// // Repeat the repair when pod2 answers.
+/// assert!(!repair.is_settled());
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RepairDocument {

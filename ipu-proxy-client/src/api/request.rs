@@ -6,6 +6,22 @@ use serde::{Deserialize, Serialize};
 use super::owner::OwnerDocument;
 
 /// Body of `PUT /v1/partitions/{id}`. Idempotent.
+///
+/// ```
+/// use ipu_proxy_client::{OwnerDocument, PutPartition};
+/// use serde_json::json;
+///
+/// let mut request = PutPartition::new(OwnerDocument::new("IPUJob", "default", "mnist", "1"), 4);
+/// request.lease_seconds = Some(300);
+/// let owner = json!({"kind": "IPUJob", "namespace": "default", "name": "mnist", "uid": "1"});
+/// let body = json!({"owner": owner, "size": 4, "leaseSeconds": 300});
+/// assert_eq!(serde_json::to_value(&request)?, body);
+///
+/// let misspelled = json!({"owner": owner, "sise": 4});
+/// let error = serde_json::from_value::<PutPartition>(misspelled).unwrap_err();
+/// assert!(error.to_string().starts_with("unknown field `sise`, expected one of `owner`"));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]

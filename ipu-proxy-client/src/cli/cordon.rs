@@ -12,6 +12,17 @@ use crate::client::{ClientError, ProxyClient};
 
 /// A controller, one of its machines, or one IPU of a machine: `CONTROLLER`, `CONTROLLER/MACHINE` or
 /// `CONTROLLER/MACHINE/IPU`. A sole controller may be omitted.
+///
+/// ```
+/// use ipu_proxy_client::cli::CordonSelector;
+///
+/// for text in ["pod1:8090", "pod1:8090/a1", "pod1:8090/a1/2", "a1", "a1/2"] {
+///     assert!(text.parse::<CordonSelector>().is_ok());
+/// }
+///
+/// let error = "pod1:8090/a1/x".parse::<CordonSelector>().unwrap_err();
+/// assert!(error.to_string().starts_with("use CONTROLLER, CONTROLLER/MACHINE or CONTROLLER/MACHINE/IPU"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CordonSelector {
     controller: Option<String>,
@@ -50,6 +61,26 @@ impl FromStr for CordonSelector {
 
 impl CordonSelector {
     /// Cordons the hardware. `id` is the name of the cordon, which follows from the hardware otherwise.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut settings = vipu_proxy::Settings::default();
+    /// # (settings.sim, settings.sim_delay_ms) = (Some("pod16".into()), Some(0));
+    /// # let any_port = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+    /// # (settings.listen, settings.sim_listen) = (Some(any_port.into()), Some(any_port));
+    /// # let server = vipu_proxy::Proxy::start(settings.check()?).await?;
+    /// # let proxy = ipu_proxy_client::ProxyClient::new(&server.addr().to_string(), Default::default())?;
+    /// use ipu_proxy_client::cli::CordonSelector;
+    ///
+    /// // The proxy has one controller, which may be omitted.
+    /// let selector: CordonSelector = "a1/2".parse()?;
+    /// let cordon = selector.cordon(None, "link errors".into(), &proxy).await?.cordon;
+    /// assert_eq!((cordon.machine, cordon.ipu), (Some("a1".parse()?), Some(2)));
+    /// assert!(cordon.id.as_str().ends_with(".a1.2"));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -190,6 +221,22 @@ fn holder_names(holders: &[BlockerDocument]) -> String {
 }
 
 /// Returns the cordon and the partitions that still use its hardware, as lines.
+///
+/// ```
+/// use ipu_proxy_client::CordonedDocument;
+/// use ipu_proxy_client::cli::cordoned_text;
+///
+/// let cordoned: CordonedDocument = serde_json::from_str(
+///     r#"{"cordon":{"id":"link","controller":"pod1:8090","machine":"a1","ipu":1,"owner":"anonymous",
+///                   "reason":"link errors","since":1795982444329},
+///         "holders":[{"id":"training",
+///                     "owner":{"kind":"IPUJob","namespace":"default","name":"mnist","uid":"1"},
+///                     "size":8,"until":1795986042520}]}"#,
+/// )?;
+/// let text = "link cordoned by anonymous: link errors\nIn use: training (default/mnist)\n";
+/// assert_eq!(cordoned_text(&cordoned), text);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[must_use]
 pub fn cordoned_text(cordoned: &CordonedDocument) -> String {
     let CordonDocument {

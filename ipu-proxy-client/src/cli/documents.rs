@@ -56,6 +56,33 @@ const fn controller_state(status: &ControllerStatus) -> &'static str {
 
 /// Returns the machines with their cordons and partitions. A controller that does not answer, or does not
 /// report its hardware, is one row without a machine.
+///
+/// ```
+/// use ipu_proxy_client::cli::machines;
+/// use ipu_proxy_client::{ControllerDocument, ControllerList, ControllerStatus, CordonList, MachineDocument};
+///
+/// let mut status = ControllerStatus::new(ControllerDocument::new("pod1:8090".parse()?));
+/// status.available = true;
+/// status.machines = vec![
+///     MachineDocument::new("a1".parse()?, 0, vec!["training".parse()?]),
+///     MachineDocument::new("a2".parse()?, 4, vec![]),
+/// ];
+/// let list: CordonList = serde_json::from_str(
+///     r#"{"cordons":[
+///         {"id":"fan","controller":"pod1:8090","machine":"a2","ipu":null,"owner":"anonymous",
+///          "reason":"a fan is broken","since":1795982444291},
+///         {"id":"link","controller":"pod1:8090","machine":"a1","ipu":1,"owner":"anonymous",
+///          "reason":"link errors","since":1795982444329}
+///     ]}"#,
+/// )?;
+/// let expected = "\
+/// CONTROLLER  MACHINE  STATE      FREE  PARTITIONS  CORDON
+/// pod1:8090   a1       available  0     training    IPU 1: link errors
+/// pod1:8090   a2       cordoned   4     -           a fan is broken
+/// ";
+/// assert_eq!(machines(&ControllerList::new(vec![status]), &list.cordons).to_string(), expected);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use]
 pub fn machines(list: &ControllerList, cordons: &[CordonDocument]) -> Table {
     let mut table = Table::new(&["CONTROLLER", "MACHINE", "STATE", "FREE", "PARTITIONS", "CORDON"]);
@@ -187,6 +214,19 @@ pub fn held_seconds(record: &RecordDocument) -> String {
 }
 
 /// Returns the seconds of a hold times its IPUs, with milliseconds.
+///
+/// ```
+/// use ipu_proxy_client::RecordDocument;
+/// use ipu_proxy_client::cli::{held_seconds, ipu_seconds};
+///
+/// let record: RecordDocument = serde_json::from_str(
+///     r#"{"id":"training","owner":{"kind":"IPUJob","namespace":"default","name":"mnist","uid":"1"},
+///         "instance":0,"account":null,"controller":"pod1:8090","size":8,"attempts":1,
+///         "heldSince":1795982442520,"releasedAt":1795982446787,"end":"released"}"#,
+/// )?;
+/// assert_eq!((held_seconds(&record), ipu_seconds(&record)), ("4.267".into(), "34.136".into()));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[must_use]
 pub fn ipu_seconds(record: &RecordDocument) -> String {
     seconds(held_millis(record).saturating_mul(u64::from(record.size)))

@@ -66,6 +66,17 @@ impl From<Code> for ExitCode {
 }
 
 /// An error with the exit code of the program.
+///
+/// ```
+/// use ipu_proxy_client::cli::{Code, Failure};
+/// use ipu_proxy_client::{ClientError, ProblemDocument};
+///
+/// let detail = "partition training belongs to IPUJob default/mnist, instance 0";
+/// let problem = Box::new(ProblemDocument::new(409, "NotTheOwner", detail));
+/// let failure = Failure::from(ClientError::Refused { problem, retry_after: None });
+/// assert_eq!((failure.code, failure.code.number()), (Code::Denied, 77));
+/// assert_eq!(failure.chain(), format!("proxy: {detail} (NotTheOwner)"));
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {

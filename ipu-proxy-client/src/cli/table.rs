@@ -3,6 +3,21 @@
 use std::fmt;
 
 /// A table with aligned columns, separated by two blanks. It formats as lines; an empty cell is shown as `-`.
+///
+/// ```
+/// use ipu_proxy_client::cli::Table;
+///
+/// let mut table = Table::new(&["PARTITION", "ACCOUNT", "SIZE"]);
+/// table.row(["training".into(), String::new(), "8".into()]);
+/// // Text of users cannot control the terminal.
+/// table.row(["eval".into(), "\u{1b}[31mred".into(), "16".into()]);
+/// let expected = "\
+/// PARTITION  ACCOUNT   SIZE
+/// training   -         8
+/// eval       ?[31mred  16
+/// ";
+/// assert_eq!(table.to_string(), expected);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Table {
     rows: Vec<Vec<String>>,
@@ -32,6 +47,16 @@ impl fmt::Display for Table {
 
 /// Returns rows as lines with aligned columns; an empty cell is shown as `-`. `widths` are the widths of the
 /// columns in earlier lines, which wider cells increase.
+///
+/// ```
+/// use ipu_proxy_client::cli::align;
+///
+/// // Each line is printed when it arrives.
+/// let mut widths = Vec::new();
+/// let mut print = |name: &str, state: &str| align(&[vec![name.into(), state.into()]], &mut widths);
+/// assert_eq!(print("training", "active"), "training  active\n");
+/// assert_eq!(print("eval", "queued"), "eval      queued\n");
+/// ```
 #[must_use]
 pub fn align(rows: &[Vec<String>], widths: &mut Vec<usize>) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);

@@ -8,6 +8,19 @@ pub const FORMATS: &str = "use 24h or 7d (ago), 2026-11-01, or 2026-11-01T08:30:
 
 /// Parses a duration before `now` (`7d`), a date, or a date and time. Returns none for anything else, and for
 /// times before 1970.
+///
+/// ```
+/// use ipu_core::Timestamp;
+/// use ipu_proxy_client::cli::time;
+///
+/// let now = Timestamp::from_millis(1_795_982_442_520);
+/// let parse = |text| time::parse(text, now).map(time::format);
+/// assert_eq!(parse("7d").as_deref(), Some("2026-11-22T20:00:42Z"));
+/// assert_eq!(parse("2026-11-01").as_deref(), Some("2026-11-01T00:00:00Z"));
+/// // A time of day needs a zone.
+/// assert_eq!(parse("2026-11-01T08:30:00"), None);
+/// assert_eq!(time::FORMATS, "use 24h or 7d (ago), 2026-11-01, or 2026-11-01T08:30:00Z");
+/// ```
 #[must_use]
 pub fn parse(text: &str, now: Timestamp) -> Option<Timestamp> {
     let time: jiff::Timestamp = match ago(text) {
@@ -62,6 +75,14 @@ pub fn format(at: Timestamp) -> String {
 }
 
 /// Returns the month of a time in UTC, as `2026-11`, and the beginning of the next one.
+///
+/// ```
+/// use ipu_core::Timestamp;
+/// use ipu_proxy_client::cli::time;
+///
+/// let (month, next) = time::month(Timestamp::from_millis(1_795_982_442_520));
+/// assert_eq!((month.as_str(), time::format(next).as_str()), ("2026-11", "2026-12-01T00:00:00Z"));
+/// ```
 #[must_use]
 pub fn month(at: Timestamp) -> (String, Timestamp) {
     let date = moment(at).to_zoned(jiff::tz::TimeZone::UTC).date();

@@ -72,6 +72,20 @@ impl TerminalOptions {
     }
 
     /// Returns the options of these environment variables: `NO_COLOR`, `TERM`, `LC_ALL`, `LC_CTYPE`, `LANG`.
+    ///
+    /// ```
+    /// use ipu_proxy_client::cli::top::TerminalOptions;
+    ///
+    /// let variables = |name: &str| match name {
+    ///     "TERM" => Some("xterm-256color".to_owned()),
+    ///     "LANG" => Some("en_GB.UTF-8".to_owned()),
+    ///     // LC_ALL overrides LANG.
+    ///     "LC_ALL" => Some("C".to_owned()),
+    ///     _ => None,
+    /// };
+    /// let options = TerminalOptions::from_variables(variables);
+    /// assert_eq!((options.colour, options.utf8), (true, false));
+    /// ```
     #[must_use]
     pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Self {
         let set = |name: &str| variable(name).filter(|text| !text.is_empty());
@@ -85,6 +99,24 @@ impl TerminalOptions {
 }
 
 /// Returns one picture as plain text.
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let mut settings = vipu_proxy::Settings::default();
+/// # (settings.sim, settings.sim_delay_ms) = (Some("pod16".into()), Some(0));
+/// # let any_port = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+/// # (settings.listen, settings.sim_listen) = (Some(any_port.into()), Some(any_port));
+/// # let server = vipu_proxy::Proxy::start(settings.check()?).await?;
+/// # let proxy = ipu_proxy_client::ProxyClient::new(&server.addr().to_string(), Default::default())?;
+/// use ipu_proxy_client::cli::top;
+///
+/// let picture = top::picture(&proxy, false).await?;
+/// assert!(picture.starts_with("16 IPUs: 16 free; 0 queued\n"), "{picture}");
+/// assert!(picture.contains("cl1/0 a1 FFFF  a2 FFFF  a3 FFFF  a4 FFFF\n"), "{picture}");
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 ///

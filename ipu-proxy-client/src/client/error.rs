@@ -49,6 +49,25 @@ pub enum SetupError {
 }
 
 /// Error of a request.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use ipu_proxy_client::{ClientError, ProblemDocument};
+///
+/// let url = "http://vipu-proxy:8080".to_owned();
+/// let error = ClientError::Timeout { url, waited: Duration::from_secs(30) };
+/// assert_eq!(error.to_string(), "no response from the proxy at http://vipu-proxy:8080 within 30 s");
+/// // Read the state before you repeat a request that is not idempotent.
+/// assert!(error.may_have_executed());
+///
+/// let detail = "attempt 1 of partition training is out of date; attempt 3 has already requested it";
+/// let mut problem = ProblemDocument::new(409, "OldAttempt", detail);
+/// problem.fix = Some("use the recorded attempt or a newer one".into());
+/// let error = ClientError::Refused { problem: Box::new(problem), retry_after: None };
+/// assert_eq!(error.to_string(), format!("{detail} (OldAttempt); use the recorded attempt or a newer one"));
+/// assert!(!error.may_have_executed());
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {

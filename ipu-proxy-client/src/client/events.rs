@@ -51,6 +51,40 @@ type Next = Pin<Box<dyn Future<Output = (Reader, Result<Event, ClientError>)> + 
 /// Stream of changes of partitions. It never ends: after a broken connection it reconnects and resumes after
 /// the last event. A change may be repeated, but is never lost. An error is returned once the retries are
 /// exhausted; the next call retries again.
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let mut settings = vipu_proxy::Settings::default();
+/// # (settings.sim, settings.sim_delay_ms) = (Some("pod16".into()), Some(0));
+/// # let any_port = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+/// # (settings.listen, settings.sim_listen) = (Some(any_port.into()), Some(any_port));
+/// # let server = vipu_proxy::Proxy::start(settings.check()?).await?;
+/// # let proxy = ipu_proxy_client::ProxyClient::new(&server.addr().to_string(), Default::default())?;
+/// use std::time::Duration;
+///
+/// use ipu_core::PartitionId;
+/// use ipu_proxy_client::{
+///     EventKind, HoldState, OnNoCapacity, OwnerDocument, PartitionList, PutPartition,
+/// };
+///
+/// let mut events = proxy.events(None);
+/// let first = events.next().await?;
+/// assert_eq!(first.kind, EventKind::Snapshot(PartitionList::default()));
+///
+/// let id = PartitionId::new("training")?;
+/// let request = PutPartition::new(OwnerDocument::new("IPUJob", "default", "mnist", "1"), 4);
+/// proxy.put(&id, &request, OnNoCapacity::Queue(Duration::ZERO)).await?;
+/// let change = loop {
+///     match events.next().await?.kind {
+///         EventKind::Change(change) if change.to == HoldState::Active => break change,
+///         _ => {}
+///     }
+/// };
+/// assert_eq!((change.id, change.from), (id, Some(HoldState::Creating)));
+/// # Ok(())
+/// # }
+/// ```
 pub struct Events(Next);
 
 impl fmt::Debug for Events {

@@ -25,6 +25,23 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// Bearer token of the client.
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ipu_proxy_client::{ClientOptions, ProxyClient, Token};
+///
+/// assert_eq!(format!("{:?}", Token::Value("secret".into())), "Value(..)");
+///
+/// // The file is read when a request is sent.
+/// let mut options = ClientOptions::default();
+/// options.token = Some(Token::File("/nonexistent/token".into()));
+/// let proxy = ProxyClient::new("http://vipu-proxy:8080", options)?;
+/// let error = proxy.stats().await.unwrap_err();
+/// assert_eq!(error.to_string(), "read the token file /nonexistent/token");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub enum Token {
     /// The token itself.
@@ -102,6 +119,29 @@ impl fmt::Debug for RetryOptions {
 }
 
 /// Options of a client.
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let mut settings = vipu_proxy::Settings::default();
+/// # (settings.sim, settings.sim_delay_ms) = (Some("pod16".into()), Some(0));
+/// # let any_port = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+/// # (settings.listen, settings.sim_listen) = (Some(any_port.into()), Some(any_port));
+/// # let server = vipu_proxy::Proxy::start(settings.check()?).await?;
+/// # let proxy = ipu_proxy_client::ProxyClient::new(&server.addr().to_string(), Default::default())?;
+/// # let url = proxy.url();
+/// use ipu_proxy_client::{ClientOptions, ProxyClient, Token};
+///
+/// let mut options = ClientOptions::default();
+/// options.token = Some(Token::Value("secret".into()));
+/// options.retry.attempts = 1;
+/// // The URL is http://127.0.0.1 and a port such as 8080.
+/// let proxy = ProxyClient::new(url, options)?;
+/// let error = proxy.stats().await.unwrap_err();
+/// assert!(error.to_string().ends_with("use unix:PATH, which needs no token, or https"), "{error}");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ClientOptions {

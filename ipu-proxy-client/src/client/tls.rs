@@ -16,6 +16,24 @@ use tokio_rustls::client::TlsStream;
 use super::error::SetupError;
 
 /// PEM files of a TLS client.
+///
+/// ```
+/// use ipu_proxy_client::{ClientCertificate, ClientOptions, ProxyClient, TlsFiles};
+///
+/// // A file without a certificate.
+/// let mut files = TlsFiles::new("Cargo.toml");
+/// files.own = Some(ClientCertificate::new("/etc/proxy/tls.crt", "/etc/proxy/tls.key"));
+/// let mut options = ClientOptions::default();
+/// options.tls = Some(files);
+/// let error = ProxyClient::new("https://vipu-proxy:8443", options.clone()).unwrap_err();
+/// assert_eq!(error.to_string(), "use Cargo.toml: the file has no certificate");
+///
+/// let error = ProxyClient::new("http://vipu-proxy:8080", options).unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     r#"certificates cannot be used with "http://vipu-proxy:8080": use https"#,
+/// );
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TlsFiles {

@@ -184,6 +184,35 @@ impl ProxyClient {
     /// Cordons hardware and waits until no partition uses it, for at most `timeout`. The cordon remains, also
     /// after the timeout. `on_wait` is called with the partitions that still use the hardware.
     ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut settings = vipu_proxy::Settings::default();
+    /// # (settings.sim, settings.sim_delay_ms) = (Some("pod16".into()), Some(0));
+    /// # let any_port = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+    /// # (settings.listen, settings.sim_listen) = (Some(any_port.into()), Some(any_port));
+    /// # let server = vipu_proxy::Proxy::start(settings.check()?).await?;
+    /// # let proxy = ipu_proxy_client::ProxyClient::new(&server.addr().to_string(), Default::default())?;
+    /// use std::time::Duration;
+    ///
+    /// use ipu_core::PartitionId;
+    /// use ipu_proxy_client::{CordonRequest, OwnerDocument, PutPartition};
+    ///
+    /// let id = PartitionId::new("training")?;
+    /// let request = PutPartition::new(OwnerDocument::new("IPUJob", "default", "mnist", "1"), 4);
+    /// proxy.ensure_active(&id, &request, Duration::from_secs(60), &mut |_| ()).await?;
+    ///
+    /// let controller = proxy.controllers().await?.controllers.remove(0).controller.name;
+    /// let cordon = CordonRequest::new("firmware", controller.as_str(), "new firmware");
+    /// let mut holders = Vec::new();
+    /// let on_wait = &mut |held: &[_]| holders = held.to_vec();
+    /// let error = proxy.drain(&cordon, Duration::ZERO, on_wait).await.unwrap_err();
+    /// assert_eq!(error.to_string(), "timed out after 0 s: 1 partition still uses the hardware");
+    /// assert_eq!(holders[0].id, id);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`ClientError::TimedOut`] after the timeout, and the errors of [`cordon`](Self::cordon).
