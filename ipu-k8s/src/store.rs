@@ -126,6 +126,18 @@ impl ConfigMapOptions {
 /// A record in a ConfigMap, which is created when it is opened. The service account needs `get`, `create` and
 /// `patch` on it and on the ConfigMaps of [usage records](ConfigMapOptions::usage_page_bytes), and `get`,
 /// `create` and `update` on the Lease.
+///
+/// ```no_run
+/// # async fn open() -> Result<(), Box<dyn std::error::Error>> {
+/// use ipu_k8s::kube::Config;
+/// use ipu_k8s::store::{ConfigMapOptions, ConfigMapStore};
+///
+/// let mut options = ConfigMapOptions::in_namespace("graphcore");
+/// options.name = "ipu-partitions-of-pod64".into();
+/// let store = ConfigMapStore::new(Config::infer().await?, options)?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct ConfigMapStore {
     client: Client,
     options: ConfigMapOptions,

@@ -33,6 +33,16 @@ const MAX_CONCURRENT_REVIEWS: usize = 16;
 const ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 
 /// A service account: `namespace/name`, or `system:serviceaccount:namespace:name`.
+///
+/// ```
+/// use ipu_k8s::token_review::ServiceAccount;
+///
+/// let user: ServiceAccount = "system:serviceaccount:ml:trainer".parse()?;
+/// assert_eq!(user.to_string(), "ml/trainer");
+/// let error = "trainer".parse::<ServiceAccount>().unwrap_err();
+/// assert_eq!(error.to_string(), "\"trainer\" is not a service account: write `namespace/name`");
+/// # Ok::<(), ipu_k8s::token_review::NoServiceAccount>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServiceAccount {
     /// Namespace of the account.

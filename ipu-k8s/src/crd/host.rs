@@ -56,6 +56,25 @@ impl HostContainer {
 impl IpuJob {
     /// Returns the part of the job's Pod template that a bare host supports, and the ignored fields.
     ///
+    /// ```
+    /// use ipu_k8s::crd::{Document, read_manifests};
+    ///
+    /// let text = "
+    /// apiVersion: graphcore.ai/v1alpha1
+    /// kind: IPUJob
+    /// metadata: {name: mnist}
+    /// spec:
+    ///   workers:
+    ///     template: {spec: {hostIPC: true, containers: [{name: main, command: [./train.sh], args: [-v]}]}}
+    /// ";
+    /// let documents = read_manifests(text, &[])?;
+    /// let [Document::IpuJob(manifest)] = &documents[..] else { panic!("the text has one IPUJob") };
+    /// let view = manifest.job.host_view().expect("the template has a container");
+    /// assert_eq!(view.container.program().unwrap(), ["./train.sh", "-v"]);
+    /// assert_eq!(view.ignored, ["spec.workers.template.spec.hostIPC (true)"]);
+    /// # Ok::<(), ipu_k8s::crd::ManifestError>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// The template has no container, or a field that a host needs is of a wrong kind.

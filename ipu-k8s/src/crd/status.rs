@@ -319,6 +319,15 @@ impl PhaseSeconds {
 }
 
 /// A timestamp in the format of Kubernetes, with millisecond precision.
+///
+/// ```
+/// use ipu_k8s::crd::Time;
+///
+/// let started: Time = "2026-03-22T11:10:31.5+01:00".parse()?;
+/// assert_eq!(started.to_string(), "2026-03-22T10:10:31.500Z");
+/// assert!("1969-12-31T23:59:59Z".parse::<Time>().is_err());
+/// # Ok::<(), ipu_k8s::crd::TimeError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time(pub Timestamp);
 
