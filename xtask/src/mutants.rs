@@ -5,9 +5,11 @@
 
 use std::cmp::Reverse;
 use std::error::Error;
+use std::io::{BufRead as _, BufReader};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use proc_macro2::Span;
@@ -315,19 +317,16 @@ fn build(copy: &Path, target: &Path, package: &str) -> Result<Vec<String>, Box<d
     Ok(programs.map(str::to_owned).collect())
 }
 
-/// Returns whether a program of tests succeeds within `limit`.
+/// Returns whether a program of tests succeeds within `limit`. It is ended at the first failure.
 fn succeeds(
     folder: &Path,
     program: &str,
     limit: Duration,
     mutant: Option<usize>,
 ) -> Result<bool, std::io::Error> {
-    let mut tests = Command::new("timeout");
-    let limit = limit.as_secs().to_string();
+    let mut tests = Command::new(program);
     tests
-        .args(["--kill-after=1", &limit, program])
-        .current_dir(folder);
-    tests
+        .current_dir(folder)
         .env("CARGO_MANIFEST_DIR", folder)
         .env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1");
     for skipped in SKIPPED {
@@ -336,11 +335,20 @@ fn succeeds(
     if let Some(number) = mutant {
         tests.env("MUTANT", number.to_string());
     }
-    Ok(tests
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()?
-        .success())
+    let mut tests = tests.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    let (sender, ended) = mpsc::channel();
+    if let Some(output) = tests.stdout.take() {
+        std::thread::spawn(move || {
+            let mut lines = BufReader::new(output).lines().map_while(Result::ok);
+            // Nobody waits any more once the time is over.
+            let _ = sender.send(!lines.any(|line| line.ends_with(" ... FAILED")));
+        });
+    }
+    let succeeded = ended.recv_timeout(limit).unwrap_or(false);
+    if !succeeded {
+        tests.kill()?;
+    }
+    Ok(tests.wait()?.success() && succeeded)
 }
 
 /// Plants mutants into a package, runs its tests for each or for a sample, and prints those that no test

@@ -40,7 +40,7 @@ pub(crate) fn matrix(arguments: &[&str]) -> Result<bool, Box<dyn Error>> {
     }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["test", "--package", "ipu-slurm-hooks", "--test", "it"]);
+    command.args(["test", "--package", "ipu-slurm-hooks", "--test", "slurm"]);
     if all_tests {
         command.args(["--package", "ipu-slurm-spank", "--package", "ipu-test-slurm"]);
         command.args(["--no-fail-fast", "--"]);
