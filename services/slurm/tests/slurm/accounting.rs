@@ -121,8 +121,7 @@ fn a_job_of_a_higher_qos_takes_the_ipus_of_another_one_from_24_11_on() {
     cluster
         .bed
         .wait_until("no job is left", || cluster.bed.job_ids().is_empty());
-    cluster.wait_for_removed_files();
-    cluster.assert_nothing_left();
+    cluster.collect_until_nothing_is_left();
 }
 
 /// Moves all records three hours into the past, and makes the ended jobs half an hour long.

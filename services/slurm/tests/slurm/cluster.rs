@@ -314,12 +314,14 @@ impl Cluster {
         names
     }
 
-    /// Waits until the agent has removed the file of a run with several starts, which EpilogSlurmctld leaves.
-    pub(crate) fn wait_for_removed_files(&self) {
-        self.bed.wait_until("the agent has removed the files", || {
+    /// Runs the agent until nothing is left. EpilogSlurmctld leaves the file of a run with several starts,
+    /// and a killed PrologSlurmctld a request that the proxy may still begin.
+    pub(crate) fn collect_until_nothing_is_left(&self) {
+        self.bed.wait_until("the agent has removed all", || {
             self.collect();
-            self.files().is_empty()
+            self.files().is_empty() && self.ledger().is_empty()
         });
+        self.assert_nothing_left();
     }
 
     /// Checks that nothing is left: no partition, no file, no node that is not idle.

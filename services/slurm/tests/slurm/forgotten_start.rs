@@ -107,8 +107,7 @@ fn a_forgotten_start_keeps_its_partition_while_the_job_starts_again() {
     cluster.wait_for_end(&job);
     cluster.wait_for_release(&first, PROCESS);
     resume_first_node(&cluster);
-    cluster.wait_for_removed_files();
-    cluster.assert_nothing_left();
+    cluster.collect_until_nothing_is_left();
 }
 
 #[test]
@@ -154,8 +153,7 @@ fn a_forgotten_start_whose_file_is_lost_keeps_its_partition_when_the_next_hook_i
         .bed
         .wait_until("nothing is held", || cluster.ledger().is_empty());
     resume_first_node(&cluster);
-    cluster.wait_for_removed_files();
-    cluster.assert_nothing_left();
+    cluster.collect_until_nothing_is_left();
 }
 
 #[test]
@@ -178,8 +176,7 @@ fn a_forgotten_start_is_released_even_after_the_loss_of_the_ledger() {
     cluster
         .bed
         .wait_until("nothing is held", || cluster.ledger().is_empty());
-    cluster.wait_for_removed_files();
-    cluster.assert_nothing_left();
+    cluster.collect_until_nothing_is_left();
 }
 
 #[test]
@@ -198,8 +195,7 @@ fn the_partition_of_a_forgotten_start_is_released_while_its_job_pends() {
     cluster.bed.succeed("scancel", &[&job]);
     cluster.wait_for_end(&job);
     resume_first_node(&cluster);
-    cluster.wait_for_removed_files();
-    cluster.assert_nothing_left();
+    cluster.collect_until_nothing_is_left();
 }
 
 #[test]
@@ -219,8 +215,7 @@ fn a_forgotten_start_with_a_sluid_is_followed_by_a_reset() {
     cluster.bed.succeed("scancel", &[&job]);
     cluster.wait_for_end(&job);
     resume_first_node(&cluster);
-    cluster.wait_for_removed_files();
-    cluster.assert_nothing_left();
+    cluster.collect_until_nothing_is_left();
 }
 
 #[test]

@@ -179,8 +179,7 @@ fn a_job_that_waits_and_starts_again_on_another_host_has_the_machines_of_that_on
     cluster
         .bed
         .succeed("scontrol", &[&node[..], &["State=RESUME"]].concat());
-    cluster.wait_for_removed_files();
-    cluster.assert_nothing_left();
+    cluster.collect_until_nothing_is_left();
 }
 
 #[test]

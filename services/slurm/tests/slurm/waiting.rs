@@ -108,8 +108,7 @@ fn a_heterogeneous_job_whose_later_component_has_ipus_is_held() {
     cluster
         .bed
         .wait_until("no job is left", || cluster.bed.job_ids().is_empty());
-    cluster.wait_for_removed_files();
-    cluster.assert_nothing_left();
+    cluster.collect_until_nothing_is_left();
 }
 
 #[test]
