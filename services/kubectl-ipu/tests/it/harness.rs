@@ -66,7 +66,7 @@ pub(crate) fn install_crd(cluster: &Cluster) {
 /// Waits until the API server has initialized the storage of an established kind.
 pub(crate) fn wait_until_served(cluster: &Cluster, kind: &str) {
     while cluster.kubectl(&["get", kind]).is_err() {
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        std::thread::sleep(std::time::Duration::from_millis(200));
     }
 }
 

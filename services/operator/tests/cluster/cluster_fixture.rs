@@ -16,7 +16,9 @@ use tokio::sync::OnceCell;
 use vipu_proxy::Proxy;
 use vipu_sim::Simulator;
 
-use crate::support::{apply, config, http, local_address, settings, start, wait_until, wait_until_ready};
+use crate::support::{
+    apply, config, http, local_address, pauses, settings, start, wait_until, wait_until_ready,
+};
 use crate::webhooks::register_webhooks;
 
 /// Timeout for a status change on a busy machine.
@@ -228,14 +230,16 @@ impl ClusterFixture {
         condition: impl Fn(&Value) -> bool,
     ) -> Value {
         let waiting = async {
-            loop {
+            let mut status = Value::Null;
+            for pause in pauses() {
                 let found = self.find("graphcore.ai", "v1alpha1", kind, name).await;
-                let status = found.unwrap_or_default()["status"].take();
+                status = found.unwrap_or_default()["status"].take();
                 if condition(&status) {
-                    return status;
+                    break;
                 }
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                tokio::time::sleep(pause).await;
             }
+            status
         };
         match tokio::time::timeout(TIMEOUT, waiting).await {
             Ok(status) => status,

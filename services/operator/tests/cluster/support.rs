@@ -85,15 +85,22 @@ pub(crate) async fn wait_until_ready(operator: &Operator) {
 /// Waits until a condition holds; fails after two minutes.
 pub(crate) async fn wait_until(description: &str, condition: impl AsyncFn() -> bool) {
     let waiting = async {
-        // Many conditions ask by `kubectl`, which takes a tenth of a second of processor time.
-        let mut delay = Duration::from_millis(50);
-        while !condition().await {
-            tokio::time::sleep(delay).await;
-            delay = (delay * 5 / 4).min(Duration::from_millis(500));
+        for pause in pauses() {
+            if condition().await {
+                return;
+            }
+            tokio::time::sleep(pause).await;
         }
     };
     let waited = tokio::time::timeout(Duration::from_secs(120), waiting).await;
     assert!(waited.is_ok(), "timed out: {description}");
+}
+
+/// Returns the pauses between two looks at a cluster. Many looks are a `kubectl`, which takes a tenth of a
+/// second of processor time.
+pub(crate) fn pauses() -> impl Iterator<Item = Duration> {
+    let longer = |pause: &Duration| Some((*pause * 5 / 4).min(Duration::from_millis(800)));
+    std::iter::successors(Some(Duration::from_millis(50)), longer)
 }
 
 /// Applies a JSON object.

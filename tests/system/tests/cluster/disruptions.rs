@@ -1,7 +1,7 @@
 //! Upgrade and crash of operator and proxy of the manifests while a job runs.
 
 use crate::installation::{SYSTEM, prepared_privately, repository, wait_until};
-use crate::running_job::{NAMESPACE, RunningJob};
+use crate::running_job::{NAMESPACE, REQUEST_INTERVAL, RunningJob};
 
 const DEPLOYMENTS: [&str; 2] = ["ipu-operator-vipu-proxy", "ipu-operator-controller-manager"];
 
@@ -33,6 +33,7 @@ impl RunningJob {
             while submitted == 0 || !upgrade_wait.is_finished() {
                 self.submit_another(submitted);
                 submitted += 1;
+                std::thread::sleep(REQUEST_INTERVAL);
             }
             upgrade_wait.join().unwrap();
             submitted

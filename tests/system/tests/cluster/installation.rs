@@ -308,11 +308,12 @@ pub(crate) fn prepared_privately(test: &str) -> Option<Product<Box<Cluster>>> {
 /// Waits until `check` succeeds; its error has the reason.
 pub(crate) fn wait_until(condition: &str, check: impl Fn() -> Result<(), String>) {
     let started = Instant::now();
-    let mut delay = Duration::from_millis(50);
+    // Most checks ask by `kubectl`, which takes a tenth of a second of processor time.
+    let mut delay = Duration::from_millis(100);
     while let Err(reason) = check() {
         assert!(started.elapsed() < TIMEOUT, "timeout: {condition}: {reason}");
         std::thread::sleep(delay);
-        delay = (delay * 5 / 4).min(Duration::from_millis(500));
+        delay = (delay * 5 / 4).min(Duration::from_secs(1));
     }
 }
 

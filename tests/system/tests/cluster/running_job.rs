@@ -1,5 +1,7 @@
 //! A job that runs while operator and proxy are replaced, and jobs that come and go meanwhile.
 
+use std::time::Duration;
+
 use ipu_test_cluster::Cluster;
 use serde_json::Value;
 
@@ -7,6 +9,9 @@ use crate::installation::{Product, SYSTEM, wait_until};
 
 /// Namespace of the jobs.
 pub(crate) const NAMESPACE: &str = "disruptions";
+
+/// Time between two requests that must be accepted, so that the replaced programs have the processor.
+pub(crate) const REQUEST_INTERVAL: Duration = Duration::from_millis(300);
 
 /// A running job of one worker, with its initial worker and partition.
 pub(crate) struct RunningJob {

@@ -13,7 +13,7 @@ use super::installation::CONTROLLERS;
 use super::removal::{CRD, PARTITION_CRD};
 use crate::figures::record;
 use crate::installation::{SYSTEM, prepared_privately, repository, wait_until};
-use crate::running_job::{NAMESPACE, RunningJob};
+use crate::running_job::{NAMESPACE, REQUEST_INTERVAL, RunningJob};
 
 /// Registry of the next version's images.
 const NEXT_REGISTRY: &str = "registry.example.com/next";
@@ -258,6 +258,7 @@ impl RunningJob {
                         job.replacen("name: inference", "name: admitted", 1)
                     });
                     admitted += 1;
+                    thread::sleep(REQUEST_INTERVAL);
                 }
                 (short_jobs.join().unwrap(), admitted)
             });
