@@ -108,8 +108,12 @@ impl Problem {
     /// Creates the problem of a request with `nowait` that does not fit now.
     pub(crate) fn does_not_fit(waiting: &QueueStatus) -> Self {
         let detail = waiting.reason.to_string();
-        let mut problem = Self::new(StatusCode::CONFLICT, "DoesNotFit", detail)
-            .with_fix("send the request without nowait to join the queue, or request fewer IPUs");
+        let fix = if waiting.reason.code.is_permanent() {
+            "change the request: it cannot fit while hardware and quotas are as they are"
+        } else {
+            "send the request without nowait to join the queue"
+        };
+        let mut problem = Self::new(StatusCode::CONFLICT, "DoesNotFit", detail).with_fix(fix);
         problem.0.document.waiting = Some(WaitingDocument::from(waiting));
         problem
     }

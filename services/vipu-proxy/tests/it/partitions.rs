@@ -104,6 +104,17 @@ async fn a_request_that_does_not_fit_waits_with_a_reason_or_is_refused_with_nowa
         "{refused}"
     );
     assert_eq!(refused["waiting"]["position"], 2);
+    assert_eq!(
+        refused["fix"],
+        "send the request without nowait to join the queue"
+    );
+    let impossible = request_body("fourth", 64).to_string();
+    let (_, refused) = harness
+        .call("PUT", "/v1/partitions/fourth?nowait", &impossible)
+        .await;
+    assert_eq!(refused["waiting"]["reason"]["code"], "TooLarge");
+    let fix = "change the request: it cannot fit while hardware and quotas are as they are";
+    assert_eq!(refused["fix"], fix);
 
     harness.call("DELETE", "/v1/partitions/first?wait=5s", "").await;
     let (status, active) = put("/v1/partitions/second?wait=5s").await;
