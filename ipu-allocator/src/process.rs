@@ -555,7 +555,9 @@ mod tests {
 
     #[test]
     fn a_process_whose_first_thread_has_ended_is_live_and_marked_while_others_come_and_go() {
-        let threads = "import ctypes, threading, time
+        // The kernel ends it if this test is killed.
+        let threads = "import ctypes, resource, threading, time
+resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
 def run(): time.sleep(0.001); threading.Thread(target=run).start()
 run()
 ctypes.CDLL(None).pthread_exit(None)";
@@ -576,7 +578,8 @@ ctypes.CDLL(None).pthread_exit(None)";
     fn a_process_that_begins_one_program_after_another_is_live_and_marked() {
         let directory = tempfile::tempdir().unwrap();
         let script = directory.path().join("script");
-        fs::write(&script, "exec sh \"$0\"").unwrap();
+        // The kernel ends it if this test is killed.
+        fs::write(&script, "ulimit -t 60; exec sh \"$0\"").unwrap();
         let mut shell = Command::new("sh");
         // So many that the kernel needs some time for them.
         let variables = (0..400).map(|number| (format!("VARIABLE_{number}"), "x".repeat(60)));

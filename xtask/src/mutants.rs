@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 use std::error::Error;
 use std::io::{BufRead as _, BufReader};
 use std::ops::Range;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -317,7 +318,8 @@ fn build(copy: &Path, target: &Path, package: &str) -> Result<Vec<String>, Box<d
     Ok(programs.map(str::to_owned).collect())
 }
 
-/// Returns whether a program of tests succeeds within `limit`. It is ended at the first failure.
+/// Returns whether a program of tests succeeds within `limit`. It is ended at the first failure, with all
+/// processes that it has started: the test of a mutant may leave one that never ends.
 fn succeeds(
     folder: &Path,
     program: &str,
@@ -335,7 +337,8 @@ fn succeeds(
     if let Some(number) = mutant {
         tests.env("MUTANT", number.to_string());
     }
-    let mut tests = tests.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    let tests = tests.stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut tests = tests.process_group(0).spawn()?;
     let (sender, ended) = mpsc::channel();
     if let Some(output) = tests.stdout.take() {
         std::thread::spawn(move || {
@@ -345,10 +348,17 @@ fn succeeds(
         });
     }
     let succeeded = ended.recv_timeout(limit).unwrap_or(false);
-    if !succeeded {
-        tests.kill()?;
+    if succeeded && tests.wait()?.success() {
+        return Ok(true);
     }
-    Ok(tests.wait()?.success() && succeeded)
+    let group = format!("-{}", tests.id());
+    let mut kill = Command::new("kill");
+    // It complains if no process is left.
+    kill.args(["-KILL", "--", &group])
+        .stderr(Stdio::null())
+        .status()?;
+    tests.wait()?;
+    Ok(false)
 }
 
 /// Plants mutants into a package, runs its tests for each or for a sample, and prints those that no test
