@@ -114,9 +114,11 @@ pub(crate) fn drive(
             }
             requests += 1;
         }
-        let ledger = sampler
-            .sample(cluster)
-            .unwrap_or_else(|| panic!("{}", cluster.bed.logs()));
+        let Some(ledger) = sampler.sample(cluster) else {
+            // The proxy runs, but a busy machine may answer late.
+            assert!(started.elapsed() < limit(options.jobs), "{}", cluster.bed.logs());
+            continue;
+        };
         other.step(cluster, &ledger);
         assert_no_node_is_drained(cluster);
         let seconds = started.elapsed();
