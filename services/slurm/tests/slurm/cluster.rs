@@ -315,7 +315,7 @@ impl Cluster {
     }
 
     /// Runs the agent until nothing is left. EpilogSlurmctld leaves the file of a run with several starts,
-    /// and a killed PrologSlurmctld a request that the proxy may still begin.
+    /// and a killed PrologSlurmctld its partition.
     pub(crate) fn collect_until_nothing_is_left(&self) {
         self.bed.wait_until("the agent has removed all", || {
             self.collect();
