@@ -79,11 +79,7 @@ impl HostMapRequest {
 ///
 /// If the variable is missing, not UTF-8, or no host list.
 pub fn nodes_of(variables: &HookEnvironment) -> Result<Vec<String>, InputError> {
-    let text = variables.required(JOB_NODELIST_VAR)?;
-    expand_nodes(JOB_NODELIST_VAR, text).map_err(|error| {
-        let violation = error.violation;
-        InputError::new(JOB_NODELIST_VAR, Some(text), violation.rule, violation.fix)
-    })
+    expand_nodes(JOB_NODELIST_VAR, variables.required(JOB_NODELIST_VAR)?)
 }
 
 /// Returns the machines of the nodes of a job.

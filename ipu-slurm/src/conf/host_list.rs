@@ -3,6 +3,7 @@
 use super::error::ConfError;
 use super::span::Span;
 use super::values::is_name;
+use crate::error::InputError;
 
 /// Maximum number of hosts of a list and of a file: as many as Slurm's largest documented clusters.
 pub(super) const MAX_HOSTS: usize = 65_536;
@@ -33,13 +34,13 @@ pub(super) fn expand(field: &str, list: Span<'_>) -> Result<Vec<String>, ConfErr
 ///
 /// assert_eq!(
 ///     expand_nodes("SLURM_JOB_NODELIST", "host-[4-1]").unwrap_err().to_string(),
-///     "SLURM_JOB_NODELIST:1:7: SLURM_JOB_NODELIST = 4-1: is not a range of numbers; \
-///      write host-[1-4] or host-[1,3]",
+///     "SLURM_JOB_NODELIST = host-[4-1]: is not a range of numbers; write host-[1-4] or host-[1,3]",
 /// );
-/// # Ok::<(), ipu_slurm::conf::ConfError>(())
+/// # Ok::<(), ipu_slurm::InputError>(())
 /// ```
-pub fn expand_nodes(field: &str, list: &str) -> Result<Vec<String>, ConfError> {
+pub fn expand_nodes(field: &str, list: &str) -> Result<Vec<String>, InputError> {
     expand(field, Span::of_value(field, 1, 0, list))
+        .map_err(|error| InputError::new(field, Some(list), error.violation.rule, error.violation.fix))
 }
 
 /// Splits at commas outside brackets.
