@@ -11,9 +11,10 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::host_job::HostJob;
 use super::partitions::{CHECK_INTERVAL, Partitions, Progress};
-use super::processes::{ProcessId, ProcessRole, ProcessUpdate, Processes, StartProcess};
+use super::processes::{ProcessId, ProcessUpdate, Processes, StartProcess};
 use super::{RunContext, progress_display::ProgressDisplay};
 use crate::exit_code::{Code, Failure};
+use crate::process::Spawn;
 use crate::signals::Signals;
 
 /// Interval between two polls of a partition that the controller creates or removes. That takes milliseconds
@@ -228,20 +229,9 @@ impl<'a> Engine<'a> {
                 attempt,
                 partition,
             } => {
-                let id = ProcessId {
-                    instance: *instance,
-                    role: ProcessRole::Worker(*worker),
-                };
                 let address = self.partitions.address(*instance)?;
                 let spawn = self.job.worker(address, partition, *worker);
-                let label = self.job.label(id);
-                self.processes.start(StartProcess {
-                    id,
-                    attempt: *attempt,
-                    partition: partition.clone(),
-                    label,
-                    spawn,
-                });
+                self.start(ProcessId::worker(*instance, *worker), *attempt, partition, spawn);
                 Ok(true)
             }
             Effect::StartLauncher {
@@ -249,40 +239,21 @@ impl<'a> Engine<'a> {
                 attempt,
                 partition,
             } => {
-                let id = ProcessId {
-                    instance: *instance,
-                    role: ProcessRole::Launcher,
-                };
                 let address = self.partitions.address(*instance)?;
                 let spawn = self.job.launcher(self.context, address, partition, *instance)?;
-                let label = self.job.label(id);
-                self.processes.start(StartProcess {
-                    id,
-                    attempt: *attempt,
-                    partition: partition.clone(),
-                    label,
-                    spawn,
-                });
+                self.start(ProcessId::launcher(*instance), *attempt, partition, spawn);
                 Ok(true)
             }
             Effect::StopWorker {
                 instance,
                 worker,
                 attempt,
-            } => {
-                let id = ProcessId {
-                    instance: *instance,
-                    role: ProcessRole::Worker(*worker),
-                };
-                Ok(self.processes.stop(id, *attempt))
+            } => Ok(self
+                .processes
+                .stop(ProcessId::worker(*instance, *worker), *attempt)),
+            Effect::StopLauncher { instance, attempt } => {
+                Ok(self.processes.stop(ProcessId::launcher(*instance), *attempt))
             }
-            Effect::StopLauncher { instance, attempt } => Ok(self.processes.stop(
-                ProcessId {
-                    instance: *instance,
-                    role: ProcessRole::Launcher,
-                },
-                *attempt,
-            )),
             Effect::ReleasePartition {
                 instance,
                 attempt,
@@ -293,6 +264,16 @@ impl<'a> Engine<'a> {
             }
             other => Err(Failure::new(Code::Bug, format!("unknown effect: {other:?}"))),
         }
+    }
+
+    fn start(&mut self, id: ProcessId, attempt: u32, partition: &PartitionId, spawn: Option<Spawn>) {
+        self.processes.start(StartProcess {
+            id,
+            attempt,
+            partition: partition.clone(),
+            label: self.job.label(id),
+            spawn,
+        });
     }
 
     /// Returns the maximum wait without an update: changes of partitions are polled.

@@ -31,6 +31,22 @@ pub(crate) struct ProcessId {
     pub(crate) role: ProcessRole,
 }
 
+impl ProcessId {
+    pub(crate) const fn worker(instance: u32, worker: u32) -> Self {
+        Self {
+            instance,
+            role: ProcessRole::Worker(worker),
+        }
+    }
+
+    pub(crate) const fn launcher(instance: u32) -> Self {
+        Self {
+            instance,
+            role: ProcessRole::Launcher,
+        }
+    }
+}
+
 /// An event of a process.
 #[derive(Debug)]
 pub(crate) struct ProcessUpdate {
