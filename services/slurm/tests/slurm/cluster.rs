@@ -317,11 +317,22 @@ impl Cluster {
     /// Runs the agent until nothing is left. EpilogSlurmctld leaves the file of a run with several starts,
     /// and a killed PrologSlurmctld its partition.
     pub(crate) fn collect_until_nothing_is_left(&self) {
-        self.bed.wait_until("the agent has removed all", || {
+        self.bed.wait_until("the agent has released all", || {
             self.collect();
-            self.files().is_empty() && self.ledger().is_empty()
+            self.holds_nothing()
         });
         self.assert_nothing_left();
+    }
+
+    /// Waits until the running agent has released all.
+    pub(crate) fn wait_until_nothing_is_left(&self) {
+        self.bed
+            .wait_until("the agent has released all", || self.holds_nothing());
+        self.assert_nothing_left();
+    }
+
+    fn holds_nothing(&self) -> bool {
+        self.ledger().is_empty() && self.hardware().is_empty() && self.files().is_empty()
     }
 
     /// Checks that nothing is left: no partition, no file, no node that is not idle.

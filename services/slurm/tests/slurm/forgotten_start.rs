@@ -288,8 +288,5 @@ fn a_hook_that_outlives_its_slurmctld_leaves_the_files_of_the_next_run_alone() {
     cluster.release("resnet");
     cluster.bed.succeed("scancel", &[&new]);
     cluster.start_agent();
-    cluster.bed.wait_until("nothing is held", || {
-        cluster.ledger().is_empty() && cluster.files().is_empty()
-    });
-    cluster.assert_nothing_left();
+    cluster.wait_until_nothing_is_left();
 }

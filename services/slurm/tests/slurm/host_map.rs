@@ -193,11 +193,7 @@ fn a_lost_epilog_leaves_the_machines_to_the_agent() {
     cluster.bed.succeed("scancel", &[&job]);
     cluster.wait_for_end(&job);
     assert_eq!(cluster.ledger().len(), 1);
-    cluster.bed.wait_until("the agent has released the machines", || {
-        cluster.collect();
-        cluster.ledger().is_empty() && cluster.files().is_empty()
-    });
-    cluster.assert_nothing_left();
+    cluster.collect_until_nothing_is_left();
 }
 
 #[test]

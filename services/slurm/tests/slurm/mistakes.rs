@@ -193,11 +193,7 @@ fn mistakes_of_the_configuration_stop_jobs_with_ipus_only() {
         cluster.output(&job)
     );
     // EpilogSlurmctld may have met the error.
-    cluster.bed.wait_until("the partition is released", || {
-        cluster.collect();
-        cluster.ledger().is_empty() && cluster.files().is_empty()
-    });
-    cluster.assert_nothing_left();
+    cluster.collect_until_nothing_is_left();
 }
 
 #[test]
@@ -288,11 +284,7 @@ fn a_read_only_directory_keeps_no_ipus_and_stops_no_job_without_ipus() {
     assert_eq!(cluster.hardware(), Vec::<String>::new());
 
     cluster.bed.succeed("umount", &[&ipuof]);
-    cluster.bed.wait_until("the agent has removed the files", || {
-        cluster.collect();
-        cluster.files().is_empty()
-    });
-    cluster.assert_nothing_left();
+    cluster.collect_until_nothing_is_left();
 }
 
 #[test]
