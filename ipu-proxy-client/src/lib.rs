@@ -6,10 +6,7 @@
 //! # #[cfg(feature = "client")]
 //! # #[tokio::main]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let mut settings = vipu_proxy::Settings::default();
-//! # settings.sim = Some("pod16".into());
-//! # let any_port = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-//! # (settings.listen, settings.sim_listen) = (Some(any_port.into()), Some(any_port));
+//! # let settings = vipu_proxy::Settings::simulated("pod16");
 //! # let server = vipu_proxy::Proxy::start(settings.check()?).await?;
 //! # let address = format!("http://{}", server.addr());
 //! use std::time::Duration;

@@ -187,10 +187,7 @@ impl ProxyClient {
     /// ```
     /// # #[tokio::main]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let mut settings = vipu_proxy::Settings::default();
-    /// # (settings.sim, settings.sim_delay_ms) = (Some("pod16".into()), Some(0));
-    /// # let any_port = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-    /// # (settings.listen, settings.sim_listen) = (Some(any_port.into()), Some(any_port));
+    /// # let settings = vipu_proxy::Settings::simulated("pod16");
     /// # let server = vipu_proxy::Proxy::start(settings.check()?).await?;
     /// # let proxy = ipu_proxy_client::ProxyClient::new(&server.addr().to_string(), Default::default())?;
     /// use std::time::Duration;

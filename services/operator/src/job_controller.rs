@@ -192,7 +192,6 @@ impl Observer for MetricsObserver {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, SocketAddr};
 
     use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
@@ -251,11 +250,7 @@ mod tests {
         let server = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
         let server = server.signed_by(&key, &authority).unwrap();
 
-        let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let mut proxy_settings = vipu_proxy::Settings::default();
-        proxy_settings.sim = Some("1x8".into());
-        proxy_settings.sim_listen = Some(any_port);
-        proxy_settings.listen = Some(any_port.into());
+        let mut proxy_settings = vipu_proxy::Settings::simulated("1x8");
         proxy_settings.tls_cert = Some(file("own.crt", server.pem()));
         proxy_settings.tls_key = Some(file("own.key", key.serialize_pem()));
         let proxy = vipu_proxy::Proxy::start(proxy_settings.check().unwrap())

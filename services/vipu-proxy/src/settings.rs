@@ -285,6 +285,20 @@ impl Config {
 }
 
 impl Settings {
+    /// Creates the settings of a proxy for tests and examples: with a simulated controller that answers
+    /// without delay, on free ports of this host, and with the ledger in memory.
+    #[must_use]
+    pub fn simulated(topology: &str) -> Self {
+        let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        Self {
+            listen: Some(any_port.into()),
+            sim: Some(topology.to_owned()),
+            sim_listen: Some(any_port),
+            sim_delay_ms: Some(0),
+            ..Self::default()
+        }
+    }
+
     /// Reads a settings file.
     ///
     /// # Errors

@@ -1,7 +1,5 @@
 //! `ipuctl --proxy URL` with a proxy and a simulated controller of 32 IPUs.
 
-use std::net::{Ipv4Addr, SocketAddr};
-
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use vipu_proxy::{Proxy, Settings};
@@ -22,14 +20,10 @@ impl ProxyFixture {
     }
 
     fn with(home: Home, overrides: Settings) -> Self {
-        let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let mut settings = Settings::default();
-        if overrides.controllers.is_none() {
-            settings.sim = Some("1x8".into());
-            settings.sim_delay_ms = Some(0);
-            settings.sim_listen = Some(any_port);
+        let mut settings = Settings::simulated("1x8");
+        if overrides.controllers.is_some() {
+            (settings.sim, settings.sim_delay_ms, settings.sim_listen) = (None, None, None);
         }
-        settings.listen = Some(any_port.into());
         let socket = overrides.listen.clone();
         let runtime = Runtime::new().unwrap();
         let config = overrides.or(settings).check().unwrap();

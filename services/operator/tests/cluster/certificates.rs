@@ -280,10 +280,7 @@ async fn the_certificate_of_the_proxy_is_renewed_repeatedly_and_always_trusted()
 
     let secrets: Api<Secret> = Api::namespaced(client(cluster).await, "default");
     mount(&secrets, "proxy-certificate", folder.path()).await.unwrap();
-    let any_port = Some("127.0.0.1:0".parse().unwrap());
-    let mut proxy_settings = vipu_proxy::Settings::default();
-    proxy_settings.sim = Some("1x8".into());
-    (proxy_settings.sim_listen, proxy_settings.listen) = (any_port, any_port.map(Into::into));
+    let mut proxy_settings = vipu_proxy::Settings::simulated("1x8");
     proxy_settings.tls_cert = Some(folder.path().join("tls.crt"));
     proxy_settings.tls_key = Some(folder.path().join("tls.key"));
     let proxy = vipu_proxy::Proxy::start(proxy_settings.check().unwrap())

@@ -1,7 +1,7 @@
 //! Fixture for IPUJobs on a real node: an operator and a proxy with simulated V-IPU controllers, for one
 //! namespace.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -51,12 +51,7 @@ impl ClusterFixture {
         let cluster = shared_with(test, ClusterProfile::Node)?;
         install(cluster).await;
         cluster.kubectl(&["create", "namespace", namespace]).unwrap();
-        let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let mut proxy_settings = vipu_proxy::Settings::default();
-        proxy_settings.sim = Some("1x8".into());
-        proxy_settings.sim_delay_ms = Some(0);
-        proxy_settings.sim_listen = Some(any_port);
-        proxy_settings.listen = Some(any_port.into());
+        let mut proxy_settings = vipu_proxy::Settings::simulated("1x8");
         let mut operator_settings = Settings::default();
         operator_settings.watch_namespaces = Some(namespace.into());
         operator_settings.host_network = Some(false);

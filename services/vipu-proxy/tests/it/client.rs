@@ -1,6 +1,5 @@
 //! The typed client against a running proxy.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -19,13 +18,8 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Starts a proxy over a simulated controller of 32 IPUs, with further settings.
 async fn proxy(more: Settings) -> Proxy {
-    let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let mut settings = Settings::default();
-    settings.sim = Some("1x8".into());
-    settings.sim_delay_ms = Some(0);
-    settings.sim_listen = Some(any_port);
-    settings.listen = Some(any_port.into());
-    Proxy::start(more.or(settings).check().unwrap()).await.unwrap()
+    let settings = more.or(Settings::simulated("1x8"));
+    Proxy::start(settings.check().unwrap()).await.unwrap()
 }
 
 fn client(proxy: &Proxy, options: ClientOptions) -> ProxyClient {

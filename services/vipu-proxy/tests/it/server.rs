@@ -14,10 +14,7 @@ use crate::support::{Authority, request_body};
 
 /// Starts a proxy with a simulated Pod16.
 pub(crate) async fn proxy(change: impl FnOnce(&mut Settings)) -> Proxy {
-    let mut settings = Settings::default();
-    settings.sim = Some("pod16".to_owned());
-    settings.sim_listen = Some("127.0.0.1:0".parse().unwrap());
-    settings.listen = Some("127.0.0.1:0".parse().unwrap());
+    let mut settings = Settings::simulated("pod16");
     change(&mut settings);
     Proxy::start(settings.check().unwrap()).await.unwrap()
 }
@@ -363,9 +360,7 @@ async fn calls_writes_and_repairs_of_a_running_proxy_are_counted() {
 
 #[tokio::test]
 async fn an_unreadable_certificate_is_named() {
-    let mut settings = Settings::default();
-    settings.sim = Some("pod16".to_owned());
-    settings.sim_listen = Some("127.0.0.1:0".parse().unwrap());
+    let mut settings = Settings::simulated("pod16");
     settings.tls_cert = Some("nowhere.pem".into());
     settings.tls_key = Some("nowhere.key".into());
     let error = Proxy::start(settings.check().unwrap()).await.unwrap_err();

@@ -22,10 +22,7 @@ struct UnixProxy {
 }
 
 fn settings(listen: ListenAddress) -> Settings {
-    let mut settings = Settings::default();
-    settings.sim = Some("pod16".into());
-    settings.sim_delay_ms = Some(0);
-    settings.sim_listen = Some("127.0.0.1:0".parse().unwrap());
+    let mut settings = Settings::simulated("pod16");
     settings.listen = Some(listen);
     settings
 }
