@@ -53,9 +53,21 @@ async fn another_process_takes_over_once_the_last_handle_is_dropped() {
     // The clone keeps it.
     clone.ensure(request("one", 4), soon()).await.unwrap();
     assert!(matches!(second.check_leading(), Err(AllocatorError::Standby)));
+    let mut policy = Policy::default();
+    policy.length_limit = 0;
+    second.set_policy(policy).await;
     assert!(matches!(second.check_ready().await, Err(AllocatorError::Standby)));
     drop(clone);
     until_leading(&second).await;
+    // The policy of that time holds.
+    let refused = second.ensure(request("two", 16), soon()).await;
+    assert!(
+        matches!(
+            refused,
+            Err(AllocatorError::Refused(RequestError::QueueFull { limit: 0 }))
+        ),
+        "{refused:?}"
+    );
     assert_eq!(
         second.get(&request("one", 4).id).await.unwrap().unwrap().phase,
         Phase::Active
