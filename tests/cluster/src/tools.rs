@@ -159,7 +159,6 @@ impl Tool {
             Self::Containerd | Self::ContainerdShim | Self::Ctr => Module::Containerd,
             Self::Helm3 | Self::Helm4 | Self::Kubeconform => Module::Helm,
             Self::CertManagerController | Self::CertManagerCainjector => Module::CertManager,
-            Self::Kueue | Self::Jobset => Module::Kueue,
             _ => Module::Kubernetes,
         }
     }

@@ -14,24 +14,16 @@ use crate::ready::run;
 /// dependencies. Programs of one set share their compiled packages, which are most of a cold build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Module {
-    /// Kubernetes and etcd.
+    /// Kubernetes, etcd, Kueue and JobSet.
     Kubernetes,
     Containerd,
     /// Helm 3, Helm 4 and kubeconform.
     Helm,
     CertManager,
-    /// Kueue and JobSet.
-    Kueue,
 }
 
 impl Module {
-    pub(crate) const ALL: [Self; 5] = [
-        Self::Kubernetes,
-        Self::Containerd,
-        Self::Helm,
-        Self::CertManager,
-        Self::Kueue,
-    ];
+    pub(crate) const ALL: [Self; 4] = [Self::Kubernetes, Self::Containerd, Self::Helm, Self::CertManager];
 }
 
 /// The pinned Go modules of one set.
@@ -55,7 +47,6 @@ impl Modules {
             Module::Containerd => (all.join("containerd"), "no_btrfs no_zfs no_devmapper"),
             Module::Helm => (all.join("helm"), ""),
             Module::CertManager => (all.join("cert-manager"), ""),
-            Module::Kueue => (all.join("kueue"), ""),
         };
         let read_file = |name: &str| {
             fs::read_to_string(folder.join(name))
@@ -71,7 +62,7 @@ impl Modules {
                 kubernetes_version(&manifest)?
             }
             Module::Helm => helm_kubernetes_version(&manifest)?,
-            Module::Containerd | Module::CertManager | Module::Kueue => String::new(),
+            Module::Containerd | Module::CertManager => String::new(),
         };
         Ok(Self {
             stamp,
