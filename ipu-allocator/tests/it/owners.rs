@@ -68,6 +68,8 @@ async fn owners_whose_liveness_is_not_answered_do_not_keep_others_waiting() {
         let view = bed.allocator.view().await.unwrap();
         assert_eq!(view.state().entries().count(), left);
     }
+    let view = bed.allocator.view().await.unwrap();
+    assert!(view.state().entries().all(|entry| entry.holder == "hangs"));
 }
 
 /// The running jobs, whose liveness is answered once the test lets it.
