@@ -286,8 +286,8 @@ impl Config {
 
 impl Settings {
     /// Creates the settings of a proxy for tests and examples: with a simulated controller that answers
-    /// without delay, on free ports of this host, and with the ledger in memory. `topology` names the IPU-POD,
-    /// such as pod64 or 1x8: [`check`](Self::check) refuses another name.
+    /// without delay, on free ports of this host, and with the ledger in memory. `topology` names the
+    /// IPU-POD, such as pod64 or 1x8: [`check`](Self::check) refuses another name.
     #[must_use]
     pub fn simulated(topology: &str) -> Self {
         let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
