@@ -21,15 +21,16 @@
 //! let raw: RawJob = serde_json::from_str(
 //!     r#"{"metadata": {"name": "mnist", "uid": "1"}, "spec": {"ipusPerJobInstance": "4"}}"#,
 //! )?;
-//! let job = raw.parse(&Limits::default()).expect("it can run").spec;
+//! let job = raw.parse(&Limits::default())?.spec;
 //!
 //! let first = plan(&job, &Observation::for_new_job(Timestamp::from_millis(0)));
 //! assert!(matches!(&first.effects[..], [Effect::EnsurePartition { instance: 0, .. }]));
 //! assert_eq!(first.reasons[0].code, ReasonCode::PreparingPartition);
-//! # Ok::<(), serde_json::Error>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod check;
+mod error_list;
 pub(crate) mod exit;
 pub(crate) mod limits;
 pub(crate) mod observation;
@@ -42,6 +43,7 @@ pub(crate) mod status;
 pub(crate) mod violation;
 
 pub use self::check::{BrokenPlan, check_plan};
+pub use self::error_list::ErrorList;
 pub use self::exit::{Exit, ExitCodeSet, ExitCodeSetError};
 pub use self::limits::Limits;
 pub use self::observation::{

@@ -16,11 +16,11 @@
 //! ";
 //! for document in read_manifests(text, &[])? {
 //!     if let Document::IpuJob(manifest) = document {
-//!         let parsed = manifest.parse(&Limits::default()).expect("the manifest breaks no rule");
+//!         let parsed = manifest.parse(&Limits::default())?;
 //!         assert_eq!(parsed.spec.partition().size.get(), 2);
 //!     }
 //! }
-//! # Ok::<(), ipu_k8s::crd::ManifestError>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod check;

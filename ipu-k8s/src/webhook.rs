@@ -282,7 +282,7 @@ fn judge(
     }
     let (mut violations, warnings) = match manifest.parse(&rules.limits) {
         Ok(parsed) => (Vec::new(), parsed.warnings),
-        Err(violations) => (violations, Vec::new()),
+        Err(violations) => (violations.into_iter().collect(), Vec::new()),
     };
     let instances = manifest
         .job

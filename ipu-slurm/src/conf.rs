@@ -8,7 +8,7 @@
 //! use ipu_slurm::conf::ConfFiles;
 //!
 //! let text = "ApiHost=ipu-pod64-001\nIpuofDir=/home/ipuof\nMaxIpusPerJob=64\n";
-//! let files = ConfFiles::parse(("vipu.conf", text), &[("pod64", text)]).unwrap();
+//! let files = ConfFiles::parse(("vipu.conf", text), &[("pod64", text)])?;
 //! assert_eq!(files.model("pod64").unwrap().api_address(), "ipu-pod64-001:8090");
 //!
 //! let errors = ConfFiles::parse(("vipu.conf", "ApiHots=a\n"), &[]).unwrap_err();
@@ -16,6 +16,7 @@
 //!     errors[0].to_string(),
 //!     "vipu.conf:1:1: ApiHots = a: is not a known key; did you mean ApiHost?",
 //! );
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod cluster;

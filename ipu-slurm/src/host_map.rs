@@ -40,8 +40,8 @@ impl HostMapRequest {
     /// use ipu_slurm::conf::{ConfFiles, HostMap};
     /// use ipu_slurm::{HookEnvironment, HostMapRequest};
     ///
-    /// let map = HostMap::parse("ipum.allocs", "n1:ipum1,ipum2,ipum3\nn2:ipum4\n").unwrap();
-    /// let conf = ConfFiles::parse(("vipu.conf", "ApiHost=pod\nIpuofDir=/home/ipuof\n"), &[]).unwrap();
+    /// let map = HostMap::parse("ipum.allocs", "n1:ipum1,ipum2,ipum3\nn2:ipum4\n")?;
+    /// let conf = ConfFiles::parse(("vipu.conf", "ApiHost=pod\nIpuofDir=/home/ipuof\n"), &[])?;
     /// let variables = [
     ///     ("SLURM_CLUSTER_NAME", "testbed"), ("SLURM_JOB_ID", "7"), ("SLURM_JOB_UID", "1000"),
     ///     ("SLURM_JOB_USER", "ada"), ("SLURM_JOB_PARTITION", "ipu"), ("SLURM_JOB_NODELIST", "n1"),
@@ -50,7 +50,7 @@ impl HostMapRequest {
     /// let request = HostMapRequest::parse(&variables, &conf, &map)?.expect("n1 has machines");
     /// // Three machines have 12 IPUs, and the largest power of two among them is 8.
     /// assert_eq!((request.machines.len(), request.job.ipus.ipus.get()), (3, 8));
-    /// # Ok::<(), ipu_slurm::InputError>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn parse(
         variables: &HookEnvironment,
@@ -153,16 +153,16 @@ pub fn allocation_id(job_id: u32) -> Result<AllocationId, ipu_core::NameError> {
 /// use ipu_slurm::host_map::sole_vipu_controller;
 ///
 /// let vipu_conf = ("vipu.conf", "HostMap=/etc/slurm/ipum.allocs\nApiHost=pod\nIpuofDir=/home/ipuof\n");
-/// let conf = ConfFiles::parse(vipu_conf, &[("pod64", vipu_conf.1)]).unwrap();
+/// let conf = ConfFiles::parse(vipu_conf, &[("pod64", vipu_conf.1)])?;
 /// assert_eq!(sole_vipu_controller(&conf)?.0, "pod64");
 ///
-/// let conf = ConfFiles::parse(vipu_conf, &[("pod16", "ApiHost=other\nIpuofDir=/home/ipuof\n")]).unwrap();
+/// let conf = ConfFiles::parse(vipu_conf, &[("pod16", "ApiHost=other\nIpuofDir=/home/ipuof\n")])?;
 /// assert_eq!(
 ///     sole_vipu_controller(&conf).unwrap_err().to_string(),
 ///     "HostMap = /etc/slurm/ipum.allocs: works with one V-IPU controller, and pod16 and vipu have two; \
 ///      describe one controller in the directory of slurm.conf",
 /// );
-/// # Ok::<(), ipu_slurm::InputError>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn sole_vipu_controller(conf: &ConfFiles) -> Result<(&str, &ModelConf), InputError> {
     let mut models: Vec<(&str, &ModelConf)> = conf.models().collect();

@@ -15,7 +15,7 @@ pub use version::SlurmVersion;
 use core::fmt;
 use std::collections::BTreeMap;
 
-use ipu_core::job::Violation;
+use ipu_core::job::{ErrorList, Violation};
 
 use crate::conf::{ConfError, ConfFiles, HostMap, NodeGresList, SlurmConf, VipuGres};
 use edits::Edits;
@@ -179,9 +179,9 @@ impl fmt::Display for Rendered {
 /// let change = "error: slurm.conf:1:1: Licenses is absent: Slurm counts the IPUs of a model as licenses; \
 ///               write Licenses=pod64:64";
 /// assert!(rendered.findings.iter().any(|finding| finding.to_string() == change));
-/// # Ok::<(), Vec<ipu_slurm::conf::ConfError>>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn render(input: &RenderInput<'_>) -> Result<Rendered, Vec<ConfError>> {
+pub fn render(input: &RenderInput<'_>) -> Result<Rendered, ErrorList<ConfError>> {
     let slurm_conf = &input.slurm_conf;
     let mut findings = Vec::new();
     let mut vipu_conf = outputs::vipu_conf(input, &mut findings);
@@ -196,7 +196,7 @@ pub fn render(input: &RenderInput<'_>) -> Result<Rendered, Vec<ConfError>> {
     let gres = NodeGresList::parse(slurm_conf, &names);
     errors.extend(gres.errors());
     let Some(conf) = conf.filter(|_| errors.is_empty()) else {
-        return Err(errors);
+        return Err(errors.into());
     };
     let models = models(input, &conf, &gres)?;
     let has_map = conf.cluster().host_map().is_some();
@@ -212,7 +212,7 @@ pub fn render(input: &RenderInput<'_>) -> Result<Rendered, Vec<ConfError>> {
         }
         let repeated = rules::repeated(slurm_conf, input.version);
         errors.extend(repeated.into_iter().map(|finding| finding.error));
-        return Err(errors);
+        return Err(errors.into());
     }
 
     if conf.cluster().every_job_has_one() {
@@ -259,7 +259,7 @@ pub fn render(input: &RenderInput<'_>) -> Result<Rendered, Vec<ConfError>> {
 }
 
 /// Checks that no node has partitions of several sizes: with `EveryJobHasOne`, Prolog takes any.
-fn ensure_one_size(vipu_conf: &str, gres: &NodeGresList) -> Result<(), Vec<ConfError>> {
+fn ensure_one_size(vipu_conf: &str, gres: &NodeGresList) -> Result<(), ErrorList<ConfError>> {
     let mut several = gres.nodes().iter().filter(|node| {
         let is_static = |resource: &&VipuGres| matches!(resource, VipuGres::Partitions { .. });
         node.gres().iter().filter(is_static).count() > 1
@@ -273,7 +273,7 @@ fn ensure_one_size(vipu_conf: &str, gres: &NodeGresList) -> Result<(), Vec<ConfE
     );
     let fix = "remove it, or give each node partitions of one size";
     let violation = Violation::new("EveryJobHasOne", Some("1"), rule, fix);
-    Err(vec![crate::conf::at_beginning(vipu_conf, violation)])
+    Err(vec![crate::conf::at_beginning(vipu_conf, violation)].into())
 }
 
 /// Returns the models that nodes have, whose IPUs are given, or that have a license, by name.
@@ -281,7 +281,7 @@ fn models<'a>(
     input: &'a RenderInput<'_>,
     conf: &'a ConfFiles,
     gres: &'a NodeGresList,
-) -> Result<Vec<Model<'a>>, Vec<ConfError>> {
+) -> Result<Vec<Model<'a>>, ErrorList<ConfError>> {
     let mut largest: BTreeMap<&str, u32> = BTreeMap::new();
     for (name, ipus) in &input.options.ipus {
         largest.insert(name, previous_power_of_two(*ipus));
@@ -311,7 +311,7 @@ fn models<'a>(
         let file = format!("{name}.conf");
         let refuse = |rule: &str, fix: &str| {
             let violation = Violation::new("model", Some(name), rule, fix);
-            vec![crate::conf::at_beginning(&file, violation)]
+            ErrorList::from(vec![crate::conf::at_beginning(&file, violation)])
         };
         let Some(model) = conf.model(name) else {
             return Err(refuse(

@@ -216,7 +216,7 @@ pub enum BrokenPlan {
 /// raw.metadata.name = Some("mnist-training".into());
 /// raw.metadata.assign("beb81bbe-2309-494a-9e28-2a75a704be15", "");
 /// raw.spec.ipus_per_job_instance = Some(4.into());
-/// let job = raw.parse(&Limits::default()).unwrap().spec;
+/// let job = raw.parse(&Limits::default())?.spec;
 ///
 /// let observation = Observation::for_new_job(Timestamp::from_millis(0));
 /// let mut plan = plan(&job, &observation);
@@ -224,6 +224,7 @@ pub enum BrokenPlan {
 /// plan.effects.push(Effect::Finalize);
 /// let broken = check_plan(&job, &observation, &plan)[0].to_string();
 /// assert_eq!(broken, "finalized with remaining resources, without deletion, or not last");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use]
 pub fn check_plan(job: &JobSpec, observation: &Observation, plan: &Plan) -> Vec<BrokenPlan> {

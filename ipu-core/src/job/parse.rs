@@ -9,6 +9,7 @@ use core::time::Duration;
 
 use serde::Serialize;
 
+use super::error_list::ErrorList;
 use super::limits::Limits;
 use super::raw::{EnvVar, IntOrString, RawJob, RawLauncher, RawMetadata, RawRestartPolicy, RawSpec};
 use super::violation::{Violation, Warning};
@@ -84,9 +85,10 @@ impl RawJob {
     /// );
     ///
     /// job.spec.ipus_per_job_instance = Some("4".into());
-    /// assert_eq!(job.parse(&Limits::default()).unwrap().spec.partition().size.get(), 4);
+    /// assert_eq!(job.parse(&Limits::default())?.spec.partition().size.get(), 4);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn parse(&self, limits: &Limits) -> Result<ParsedJob, Vec<Violation>> {
+    pub fn parse(&self, limits: &Limits) -> Result<ParsedJob, ErrorList<Violation>> {
         let mut parser = Parser {
             limits,
             violations: Vec::new(),
@@ -97,7 +99,7 @@ impl RawJob {
                 spec,
                 warnings: parser.warnings,
             }),
-            _ => Err(parser.violations),
+            _ => Err(parser.violations.into()),
         }
     }
 }

@@ -76,7 +76,7 @@ pub struct Plan {
 /// let raw: RawJob = serde_json::from_str(
 ///     r#"{"metadata": {"name": "mnist", "uid": "1"}, "spec": {"ipusPerJobInstance": "4"}}"#,
 /// )?;
-/// let job = raw.parse(&Limits::default()).expect("it can run").spec;
+/// let job = raw.parse(&Limits::default())?.spec;
 ///
 /// // The partition of the first instance is active, and nothing runs there yet.
 /// let mut observation = Observation::for_new_job(Timestamp::from_millis(0));

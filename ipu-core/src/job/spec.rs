@@ -25,10 +25,10 @@ use crate::units::IpuCount;
 /// let raw: RawJob = serde_json::from_str(
 ///     r#"{"metadata": {"name": "mnist", "uid": "1"}, "spec": {"ipusPerJobInstance": "4", "jobInstances": 2}}"#,
 /// )?;
-/// let job = raw.parse(&Limits::default()).expect("it can run").spec;
+/// let job = raw.parse(&Limits::default())?.spec;
 /// assert_eq!((job.instances(), job.ipus_per_instance().get()), (2, 4));
 /// assert_eq!(job.worker_name(1, 0), "mnist-worker-1");
-/// # Ok::<(), serde_json::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

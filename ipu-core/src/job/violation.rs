@@ -1,6 +1,7 @@
 //! Violations and warnings of a job: each names the field, its value, the rule and the fix.
 
 use alloc::string::String;
+use core::error::Error;
 use core::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -61,6 +62,8 @@ impl fmt::Display for Violation {
         }
     }
 }
+
+impl Error for Violation {}
 
 /// Returns `text` on one line and limited to `max` characters.
 fn one_line(text: &str, max: usize) -> String {

@@ -17,9 +17,9 @@ use crate::job::JobSpec;
 ///     r#"{"metadata": {"name": "mnist", "uid": "1"},
 ///         "spec": {"ipusPerJobInstance": "4", "workersPerJobInstance": "2", "launcher": {"command": ["mpirun"]}}}"#,
 /// )?;
-/// let job = raw.parse(&Limits::default()).expect("it can run").spec;
+/// let job = raw.parse(&Limits::default())?.spec;
 /// assert_eq!(hostfile(&job, 0).lines().count(), 2);
-/// # Ok::<(), serde_json::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use]
 pub fn hostfile(job: &JobSpec, instance: u32) -> String {

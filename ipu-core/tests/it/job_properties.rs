@@ -38,7 +38,7 @@ fn check(raw: &Value, max_ipus: IpuCount) -> Result<(), TestCaseError> {
         }
         Err(violations) => {
             prop_assert!(!violations.is_empty());
-            for violation in violations {
+            for violation in violations.iter() {
                 let field = &violation.field;
                 prop_assert!(
                     field.starts_with("spec.") || field.starts_with("metadata."),

@@ -1,6 +1,6 @@
 //! The part of a Pod template that a bare host supports, and a list of the fields that it ignores.
 
-use ipu_core::job::{EnvVar, Violation, Warning};
+use ipu_core::job::{EnvVar, ErrorList, Violation, Warning};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -78,7 +78,7 @@ impl IpuJob {
     /// # Errors
     ///
     /// The template has no container, or a field that a host needs is of a wrong kind.
-    pub fn host_view(&self) -> Result<HostView, Vec<Violation>> {
+    pub fn host_view(&self) -> Result<HostView, ErrorList<Violation>> {
         let index = self.job_container_index();
         let path = format!("{TEMPLATE_PATH}.spec.containers[{index}]");
         let mut ignored = Vec::new();
@@ -114,7 +114,7 @@ impl IpuJob {
             }
         }
         let Value::Object(fields) = container else {
-            return Err(vec![no_containers(None)]);
+            return Err(vec![no_containers(None)].into());
         };
         let mut known = Value::Object(Map::new());
         for (name, value) in fields {
@@ -171,7 +171,7 @@ impl IpuJob {
             }
         }
         if !violations.is_empty() {
-            return Err(violations);
+            return Err(violations.into());
         }
         Ok(HostView {
             container: HostContainer { env, ..container },

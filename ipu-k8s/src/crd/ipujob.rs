@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use ipu_core::job::{Limits, ParsedJob, RawJob, RawMetadata, Violation, Warning};
+use ipu_core::job::{ErrorList, Limits, ParsedJob, RawJob, RawMetadata, Violation, Warning};
 use kube::CustomResourceExt as _;
 use serde_json::Value;
 
@@ -72,8 +72,9 @@ impl IpuJob {
     /// # Errors
     ///
     /// All violations of the rules.
-    pub fn parse(&self, limits: &Limits) -> Result<ParsedJob, Vec<Violation>> {
-        let parsed = self.to_raw().and_then(|raw| raw.parse(limits));
+    pub fn parse(&self, limits: &Limits) -> Result<ParsedJob, ErrorList<Violation>> {
+        let raw = self.to_raw().map_err(|violation| vec![violation].into());
+        let parsed = raw.and_then(|raw| raw.parse(limits));
         let mut warnings = self.ignored_strategy();
         warnings.extend(self.replaced_fields());
         let mut violations = self.launcher_accounts();
@@ -90,7 +91,10 @@ impl IpuJob {
                 parsed.warnings.extend(warnings);
                 Ok(parsed)
             }
-            parsed => Err([parsed.err().unwrap_or_default(), violations].concat()),
+            parsed => {
+                let all = parsed.err().into_iter().flatten().chain(violations);
+                Err(all.collect::<Vec<_>>().into())
+            }
         }
     }
 
@@ -113,7 +117,7 @@ impl IpuJob {
 
     /// Returns the job in the form of the core, without the fields that only Kubernetes uses. A field that
     /// the core lacks is an error, which the tests of this crate would show.
-    fn to_raw(&self) -> Result<RawJob, Vec<Violation>> {
+    fn to_raw(&self) -> Result<RawJob, Violation> {
         let mut spec = self.spec.clone();
         (spec.managed_by, spec.headless_service) = (None, None);
         if let Some(workers) = &mut spec.workers {
@@ -126,14 +130,8 @@ impl IpuJob {
         let raw = serde_json::to_value(&spec).and_then(serde_json::from_value);
         let metadata = &self.metadata;
         Ok(RawJob {
-            spec: raw.map_err(|error| {
-                vec![Violation::new(
-                    "spec",
-                    None,
-                    error.to_string(),
-                    "report this as a bug",
-                )]
-            })?,
+            spec: raw
+                .map_err(|error| Violation::new("spec", None, error.to_string(), "report this as a bug"))?,
             metadata: RawMetadata {
                 namespace: metadata.namespace.clone(),
                 name: metadata.name.clone(),

@@ -1,6 +1,6 @@
 //! Reader of manifest files: YAML or JSON documents, some of which are IPUJobs.
 
-use ipu_core::job::{Limits, ParsedJob, Violation, Warning};
+use ipu_core::job::{ErrorList, Limits, ParsedJob, Violation, Warning};
 use serde_json::Value;
 use serde_saphyr::{Spanned, UserMessageFormatter};
 
@@ -108,13 +108,13 @@ impl Manifest {
     /// # Errors
     ///
     /// Returns all violations: unknown fields, values of a wrong kind, and broken rules.
-    pub fn parse(&self, limits: &Limits) -> Result<ParsedJob, Vec<Violation>> {
+    pub fn parse(&self, limits: &Limits) -> Result<ParsedJob, ErrorList<Violation>> {
         let violations = match self.job.parse(limits) {
             Ok(mut parsed) if self.violations().is_empty() => {
                 parsed.warnings.extend_from_slice(&self.faults.warnings);
                 return Ok(parsed);
             }
-            parsed => parsed.err().unwrap_or_default(),
+            parsed => parsed.err(),
         };
         // A field that could not be read is not reported as absent too.
         let covers = |fault: &Violation, field: &str| {
@@ -129,14 +129,9 @@ impl Manifest {
                 .iter()
                 .any(|fault| covers(fault, &violation.field))
         };
-        let rest = violations.into_iter().filter(is_new);
-        Err(self
-            .violations()
-            .iter()
-            .cloned()
-            .chain(rest)
-            .take(MAX_VIOLATIONS)
-            .collect())
+        let rest = violations.into_iter().flatten().filter(is_new);
+        let all = self.violations().iter().cloned().chain(rest);
+        Err(all.take(MAX_VIOLATIONS).collect::<Vec<_>>().into())
     }
 
     /// Returns the unknown fields, and the values of a wrong kind.

@@ -4,6 +4,8 @@ mod model;
 
 use core::time::Duration;
 
+use ipu_core::job::ErrorList;
+
 use super::command::{self, CommandTemplate, RequiredPlaceholders};
 use super::error::ConfError;
 use super::key::Key;
@@ -75,12 +77,16 @@ impl ClusterConf {
     ///     "vipu.conf:1:7: Proxy = https://proxy:8443: a proxy with TLS needs the certificate of its \
     ///      authority; add ProxyCa=/path",
     /// );
-    /// # Ok::<(), Vec<ipu_slurm::conf::ConfError>>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn parse(file: &str, text: &str) -> Result<Self, Vec<ConfError>> {
+    pub fn parse(file: &str, text: &str) -> Result<Self, ErrorList<ConfError>> {
         let mut errors = Vec::new();
         let conf = Self::read(file, text, &mut errors);
-        if errors.is_empty() { Ok(conf) } else { Err(errors) }
+        if errors.is_empty() {
+            Ok(conf)
+        } else {
+            Err(errors.into())
+        }
     }
 
     /// Reads `vipu.conf` as far as it is valid, and adds its errors to `errors`.

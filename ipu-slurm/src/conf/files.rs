@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ipu_core::job::Violation;
+use ipu_core::job::{ErrorList, Violation};
 
 use super::cluster::{ClusterConf, ModelConf};
 use super::error::{ConfError, at_beginning};
@@ -24,7 +24,7 @@ impl ConfFiles {
     /// # Errors
     ///
     /// All errors in all files, in the order of the files; never empty.
-    pub fn parse(vipu_conf: (&str, &str), models: &[(&str, &str)]) -> Result<Self, Vec<ConfError>> {
+    pub fn parse(vipu_conf: (&str, &str), models: &[(&str, &str)]) -> Result<Self, ErrorList<ConfError>> {
         let mut errors = Vec::new();
         let cluster = ClusterConf::read(vipu_conf.0, vipu_conf.1, &mut errors);
         let mut parsed = BTreeMap::new();
@@ -52,7 +52,7 @@ impl ConfFiles {
                 models: parsed,
             })
         } else {
-            Err(errors)
+            Err(errors.into())
         }
     }
 

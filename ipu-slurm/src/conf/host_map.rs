@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use ipu_core::AgentId;
+use ipu_core::job::ErrorList;
 
 use super::error::{ConfError, absent};
 use super::span::{Span, lines};
@@ -28,7 +29,7 @@ impl HostMap {
     /// use ipu_core::AgentId;
     /// use ipu_slurm::conf::HostMap;
     ///
-    /// let map = HostMap::parse("ipum.allocs", "# Rack 1.\nhost-1:ipum1,ipum2\nhost-2:ipum3\n").unwrap();
+    /// let map = HostMap::parse("ipum.allocs", "# Rack 1.\nhost-1:ipum1,ipum2\nhost-2:ipum3\n")?;
     /// assert_eq!(map.machines("host-1").map(<[AgentId]>::len), Some(2));
     /// assert_eq!(map.host_of(&AgentId::new("ipum3")?), Some("host-2"));
     ///
@@ -37,9 +38,9 @@ impl HostMap {
     ///     errors[0].to_string(),
     ///     "ipum.allocs:2:8: machine = ipum1: is on line 1 already; remove one of the two",
     /// );
-    /// # Ok::<(), ipu_core::NameError>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn parse(file: &str, text: &str) -> Result<Self, Vec<ConfError>> {
+    pub fn parse(file: &str, text: &str) -> Result<Self, ErrorList<ConfError>> {
         let mut parser = Parser::default();
         for line in lines(file, text, &mut parser.errors) {
             parser.line(line);
@@ -59,7 +60,7 @@ impl HostMap {
         if errors.is_empty() {
             Ok(Self { hosts })
         } else {
-            Err(errors)
+            Err(errors.into())
         }
     }
 

@@ -38,9 +38,9 @@ impl EpilogRequest {
     /// assert_eq!(request.identity.job_id, 7);
     ///
     /// // This configuration has no model pod64.
-    /// let conf = ConfFiles::parse(("vipu.conf", ""), &[]).unwrap();
+    /// let conf = ConfFiles::parse(("vipu.conf", ""), &[])?;
     /// assert_eq!(EpilogRequest::parse(&variables, Some(&conf))?, None);
-    /// # Ok::<(), ipu_slurm::InputError>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn parse(variables: &HookEnvironment, conf: Option<&ConfFiles>) -> Result<Option<Self>, InputError> {
         variables.check_context("epilog_slurmctld", "EpilogSlurmctld")?;

@@ -54,7 +54,7 @@ impl NodeRequest {
     /// ];
     /// let variables = HookEnvironment::new(variables.map(|(name, value)| (name.into(), value.into())));
     /// let request = NodeRequest::parse(&variables, NodeHook::Prolog)?;
-    /// let conf = ClusterConf::parse("vipu.conf", "PoolDir=/var/lib/ipu-pool/%n\n").unwrap();
+    /// let conf = ClusterConf::parse("vipu.conf", "PoolDir=/var/lib/ipu-pool/%n\n")?;
     /// assert_eq!(conf.pool_dir(&request.node).as_deref(), Some("/var/lib/ipu-pool/host-1"));
     ///
     /// assert_eq!(
@@ -62,7 +62,7 @@ impl NodeRequest {
     ///     "SLURM_SCRIPT_CONTEXT = prolog_slurmd: must be epilog_slurmd; \
     ///      set the program as Epilog in slurm.conf, and do not start it by hand",
     /// );
-    /// # Ok::<(), ipu_slurm::InputError>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn parse(variables: &HookEnvironment, hook: NodeHook) -> Result<Self, InputError> {
         match hook {

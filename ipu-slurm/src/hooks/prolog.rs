@@ -53,7 +53,7 @@ impl PrologRequest {
     /// use ipu_slurm::{HookEnvironment, PrologRequest};
     ///
     /// let vipu_conf = ("vipu.conf", "VipuIpuofDir=/home/ipuof\n");
-    /// let conf = ConfFiles::parse(vipu_conf, &[("pod64", "ApiHost=ipu-pod64-001\n")]).unwrap();
+    /// let conf = ConfFiles::parse(vipu_conf, &[("pod64", "ApiHost=ipu-pod64-001\n")])?;
     /// let parse = |licenses: &str| {
     ///     let variables = [
     ///         ("SLURM_SCRIPT_CONTEXT", "prolog_slurmctld"), ("SLURM_CLUSTER_NAME", "testbed"),
@@ -71,7 +71,7 @@ impl PrologRequest {
     ///     parse("pod64:3").unwrap_err().to_string(),
     ///     "SLURM_JOB_LICENSES = pod64:3: the IPUs of a partition are a power of two; ask for 4",
     /// );
-    /// # Ok::<(), ipu_slurm::InputError>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn parse(variables: &HookEnvironment, conf: &ConfFiles) -> Result<Option<Self>, InputError> {
         Self::check_context(variables)?;

@@ -1,7 +1,7 @@
 //! Reads manifests, selects an IPUJob, validates it and reports ignored fields.
 
 use ipu_core::AllocationId;
-use ipu_core::job::{JobSpec, Limits, Violation};
+use ipu_core::job::{ErrorList, JobSpec, Limits, Violation};
 use ipu_k8s::crd::{
     Document, FieldEdit, HostView, MAX_MANIFEST_BYTES, Manifest, ManifestError, SkippedDocument,
     read_manifests,
@@ -148,7 +148,7 @@ pub(crate) fn parse(
     mut manifest: Manifest,
     overrides: &Overrides,
     output: &Output,
-) -> Result<Job, Vec<Violation>> {
+) -> Result<Job, ErrorList<Violation>> {
     let job = &mut manifest.job;
     let metadata = &mut job.metadata;
     if let (None, Some(prefix)) = (&metadata.name, &metadata.generate_name) {
@@ -176,13 +176,13 @@ pub(crate) fn parse(
             for warning in manifest.warnings() {
                 output.warn(&warning.to_string());
             }
-            let mut violations = parsed.err().unwrap_or_default();
-            for violation in host.err().unwrap_or_default() {
+            let mut violations: Vec<Violation> = parsed.err().into_iter().flatten().collect();
+            for violation in host.err().into_iter().flatten() {
                 if !violations.iter().any(|other| other.field == violation.field) {
                     violations.push(violation);
                 }
             }
-            return Err(violations);
+            return Err(violations.into());
         }
     };
     for warning in &parsed.warnings {

@@ -6,6 +6,7 @@ use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
+use ipu_core::job::ErrorList;
 use ipu_slurm::conf::{ClusterConf, ConfError, ConfFiles, SlurmConf};
 
 use crate::safe_file;
@@ -52,7 +53,7 @@ pub(crate) enum LoadError {
     },
     /// The files have mistakes.
     #[error("{}", first_of(.0))]
-    Invalid(Vec<ConfError>),
+    Invalid(ErrorList<ConfError>),
 }
 
 /// Returns the first error of a file, and the number of the others.

@@ -9,7 +9,8 @@ use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use ipu_slurm::conf::{ConfFiles, HostMap, SlurmConf};
+use ipu_core::job::ErrorList;
+use ipu_slurm::conf::{ConfError, ConfFiles, HostMap, SlurmConf};
 use ipu_slurm::host_map::sole_vipu_controller;
 use ipu_slurm::render::{
     RenderInput, RenderOptions, Rendered, Severity, SlurmVersion, render as render_files,
@@ -179,7 +180,7 @@ pub(crate) fn examine(arguments: &CheckArguments) -> Result<Report, Vec<String>>
     if let Some(path) = report.conf.cluster().host_map().map(str::to_owned) {
         match safe_file::read_text(Path::new(&path)) {
             Ok(text) => {
-                for mistake in HostMap::parse(&path, &text).err().unwrap_or_default() {
+                for mistake in HostMap::parse(&path, &text).err().into_iter().flatten() {
                     report.error(mistake.to_string());
                 }
             }
@@ -232,7 +233,7 @@ fn read(arguments: &CheckArguments) -> Result<(Rendered, ConfFiles, Files), Vec<
         plugstack_conf: &files.plugstack_conf,
         options: arguments.options(),
     });
-    let shown = |errors: Vec<_>| errors.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let shown = |errors: ErrorList<ConfError>| errors.iter().map(ToString::to_string).collect::<Vec<_>>();
     let rendered = rendered.map_err(shown)?;
     let vipu_conf = rendered.files.iter().find(|(name, _)| name == VIPU_CONF);
     let vipu_conf = vipu_conf.map_or(&files.vipu_conf, |(_, text)| text);

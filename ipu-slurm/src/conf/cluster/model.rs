@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use ipu_core::IpuCount;
+use ipu_core::job::ErrorList;
 
 use super::ClusterConf;
 use crate::conf::error::{ConfError, absent};
@@ -53,9 +54,9 @@ impl ModelConf {
     ///     "pod64.conf:2:14: VipuIpuofDir = /tmp: is a key of the cluster and differs from vipu.conf; \
     ///      set it in vipu.conf only",
     /// );
-    /// # Ok::<(), Vec<ipu_slurm::conf::ConfError>>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn parse(file: &str, text: &str, cluster: &ClusterConf) -> Result<Self, Vec<ConfError>> {
+    pub fn parse(file: &str, text: &str, cluster: &ClusterConf) -> Result<Self, ErrorList<ConfError>> {
         let mut errors = Vec::new();
         let settings = Settings::parse(file, text, &mut errors);
         cluster.check_repeated(&settings, &mut errors);
@@ -63,7 +64,7 @@ impl ModelConf {
         errors.sort_by_key(|error| (error.line, error.column));
         match model {
             Some(model) if errors.is_empty() => Ok(model),
-            Some(_) | None => Err(errors),
+            Some(_) | None => Err(errors.into()),
         }
     }
 

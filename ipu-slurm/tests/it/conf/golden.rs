@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 
+use ipu_core::job::ErrorList;
 use ipu_slurm::conf::{
     ClusterConf, ConfError, ConfFiles, HostMap, ModelConf, NodeGres, NodeGresList, SlurmConf,
 };
@@ -19,7 +20,7 @@ fn read(name: &str) -> String {
 
 /// Compares errors with those in `<name>.errors`.
 #[track_caller]
-fn assert_errors<T: std::fmt::Debug>(name: &str, result: Result<T, Vec<ConfError>>) {
+fn assert_errors<T: std::fmt::Debug>(name: &str, result: Result<T, ErrorList<ConfError>>) {
     let actual = shown(&result.expect_err("the file has errors"));
     let golden = format!("{name}.errors");
     if std::env::var_os("UPDATE").is_some() {
@@ -54,7 +55,7 @@ fn the_guides_vipu_conf_has_the_documented_values_and_defaults() {
 }
 
 /// Returns the nodes of a file, or their errors.
-fn nodes(file: &str, text: &str, models: &[&str]) -> Result<String, Vec<ConfError>> {
+fn nodes(file: &str, text: &str, models: &[&str]) -> Result<String, ErrorList<ConfError>> {
     let list = NodeGresList::parse(&SlurmConf::parse(file, text), models);
     let line = |node: &NodeGres| {
         let gres: Vec<String> = node.gres().iter().map(ToString::to_string).collect();
@@ -62,7 +63,7 @@ fn nodes(file: &str, text: &str, models: &[&str]) -> Result<String, Vec<ConfErro
     };
     match list.errors() {
         errors if errors.is_empty() => Ok(list.nodes().iter().map(line).collect()),
-        errors => Err(errors),
+        errors => Err(errors.into()),
     }
 }
 

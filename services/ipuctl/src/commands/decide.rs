@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &Decide, format: Format, output: &Output) -> Result
                 format: FORMAT_VERSION,
                 plan: None,
                 warnings: Vec::new(),
-                violations,
+                violations: violations.into_iter().collect(),
             },
             Code::Data,
         ),

@@ -190,7 +190,7 @@ async fn plan_job(
     let job = match manifest::parse(manifest, overrides, output) {
         Ok(job) if missing.is_empty() => job,
         parsed => {
-            let violations = [parsed.err().unwrap_or_default(), missing].concat();
+            let violations = parsed.err().into_iter().flatten().chain(missing).collect();
             return Ok(PlannedJob {
                 name,
                 violations,

@@ -173,10 +173,9 @@ impl ManifestFile {
                 }
                 return Vec::new();
             }
-            parsed => [parsed.err().unwrap_or_default(), missing].concat(),
+            parsed => parsed.err().into_iter().flatten().chain(missing),
         };
         violations
-            .iter()
             .map(|violation| format!("{}: {violation}", self.position(manifest, &violation.field)))
             .collect()
     }
