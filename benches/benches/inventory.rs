@@ -9,7 +9,7 @@ use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, 
 use ipu_bench::{FILLS, IPUS, Trace, TraceStep};
 use ipu_core::allocator::{Capacity, InventoryCapacity};
 use ipu_core::hardware::{Block, Inventory, IpuAddress, PartitionSpec, Topology};
-use ipu_core::placement::{BestFit, FirstFit, Placement, PlacementPolicy, PlacementRequest, place};
+use ipu_core::placement::{BestFit, FirstFit, PlacementPolicy, PlacementRequest, place};
 use ipu_core::{CordonOwner, IpuCount, PartitionId};
 
 /// Bit mask of one machine per link domain, which is cordoned.
@@ -79,8 +79,7 @@ fn run_full(inventory: &mut Inventory, ids: &mut Ids, steps: &[TraceStep]) {
         match *step {
             TraceStep::Place { size, .. } => {
                 let id = ids.placed.pop().expect("an id for each placement");
-                let Placement::Fits(block) = place(inventory, &PlacementRequest::of_size(size), &BestFit)
-                else {
+                let Ok(block) = place(inventory, &PlacementRequest::of_size(size), &BestFit) else {
                     panic!("every placement of a trace succeeds");
                 };
                 black_box(inventory.occupy(id, block)).expect("the block is free");

@@ -4,7 +4,7 @@
 use std::error::Error;
 
 use ipu_core::hardware::{Inventory, Topology};
-use ipu_core::placement::{BestFit, Placement, PlacementRequest, place};
+use ipu_core::placement::{BestFit, PlacementRequest, place};
 use ipu_core::{IpuCount, PartitionId, Reason};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -12,11 +12,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (name, ipus) in [("a", 4), ("b", 16), ("c", 1), ("d", 32), ("e", 8)] {
         let request = PlacementRequest::of_size(IpuCount::try_from(ipus)?);
         match place(&inventory, &request, &BestFit) {
-            Placement::Fits(block) => {
+            Ok(block) => {
                 println!("{name}: {ipus} IPUs at {block}");
                 inventory.occupy(PartitionId::new(name)?, block)?;
             }
-            Placement::Impossible(why) => println!("{name}: {}", Reason::from(why)),
+            Err(why) => println!("{name}: {}", Reason::from(why)),
         }
     }
     let sixteen = IpuCount::try_from(16)?;

@@ -3,12 +3,12 @@
 //!
 //! ```
 //! use ipu_core::hardware::{Inventory, Topology};
-//! use ipu_core::placement::{BestFit, Placement, PlacementRequest, place};
+//! use ipu_core::placement::{BestFit, PlacementRequest, place};
 //! use ipu_core::{IpuCount, PartitionId};
 //!
 //! let mut inventory = Inventory::new(&Topology::pod64());
 //! let request = PlacementRequest::of_size(IpuCount::try_from(16)?);
-//! let Placement::Fits(block) = place(&inventory, &request, &BestFit) else { panic!("all IPUs are free") };
+//! let block = place(&inventory, &request, &BestFit)?;
 //! inventory.occupy(PartitionId::new("p-mnist-0")?, block)?;
 //! assert_eq!(inventory.free(), 48);
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -63,7 +63,7 @@ impl PlacementRequest {
 ///
 /// use ipu_core::IpuCount;
 /// use ipu_core::hardware::{Block, Inventory, Topology, InventoryView};
-/// use ipu_core::placement::{Placement, PlacementPolicy, PlacementRequest, place};
+/// use ipu_core::placement::{PlacementPolicy, PlacementRequest, place};
 ///
 /// /// Chooses a block in the link domain with the most free IPUs, the lowest of the lowest such link domain.
 /// struct Spread;
@@ -84,7 +84,7 @@ impl PlacementRequest {
 /// let mut inventory = Inventory::new(&Topology::pod128());
 /// let four = PlacementRequest::of_size(IpuCount::try_from(4)?);
 /// for (job, link_domain) in [("a", 0), ("b", 1), ("c", 0)] {
-///     let Placement::Fits(block) = place(&inventory, &four, &Spread) else { panic!("it fits") };
+///     let block = place(&inventory, &four, &Spread)?;
 ///     assert_eq!(block.first().link_domain, link_domain);
 ///     inventory.occupy(job.parse()?, block)?;
 /// }
@@ -99,16 +99,9 @@ pub trait PlacementPolicy {
     fn choose(&self, view: &InventoryView<'_>, request: &PlacementRequest) -> Option<Block>;
 }
 
-/// The result of a placement. That a request fits nowhere is a result, not an error.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase")]
-pub enum Placement {
-    /// The request fits here: an aligned block of the requested size, free, in one allocation.
-    Fits(Block),
-    /// The request fits nowhere now.
-    Impossible(Impossible),
-}
+/// The result of a placement: an aligned block of the requested size, free, in one allocation, or why the
+/// request fits nowhere now.
+pub type Placement = Result<Block, Impossible>;
 
 /// Places `request` in `inventory` by `policy`. The inventory does not change; pass the block to
 /// [`Inventory::occupy`].
@@ -120,33 +113,36 @@ pub enum Placement {
 /// ```
 /// use ipu_core::{IpuCount, PartitionId, Reason};
 /// use ipu_core::hardware::{Inventory, Topology};
-/// use ipu_core::placement::{BestFit, Placement, PlacementRequest, place};
+/// use ipu_core::placement::{BestFit, PlacementRequest, place};
 ///
 /// let mut inventory = Inventory::new(&Topology::pod16());
 /// let request = PlacementRequest::of_size(IpuCount::try_from(16)?);
-/// if let Placement::Fits(block) = place(&inventory, &request, &BestFit) {
+/// if let Ok(block) = place(&inventory, &request, &BestFit) {
 ///     inventory.occupy(PartitionId::new("first")?, block)?;
 /// }
-/// let Placement::Impossible(why) = place(&inventory, &request, &BestFit) else { unreachable!() };
+/// let why = place(&inventory, &request, &BestFit).unwrap_err();
 /// assert_eq!(Reason::from(why).message, "cannot fit 16 IPUs: none is free");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use]
+///
+/// # Errors
+///
+/// [`Impossible`], if the request fits nowhere now.
 pub fn place(inventory: &Inventory, request: &PlacementRequest, policy: &dyn PlacementPolicy) -> Placement {
     let view = match inventory.view(request.allocation.as_ref()) {
         Ok(view) => view,
         Err(unknown) => {
-            return Placement::Impossible(Impossible::UnknownAllocation {
+            return Err(Impossible::UnknownAllocation {
                 allocation: unknown.allocation,
             });
         }
     };
     let Some(block) = policy.choose(&view, request) else {
-        return Placement::Impossible(explain_no_choice(&view, request, policy));
+        return Err(explain_no_choice(&view, request, policy));
     };
     match broken_rule(&view, request, &block) {
-        None => Placement::Fits(block),
-        Some(rule) => Placement::Impossible(Impossible::Illegal {
+        None => Ok(block),
+        Some(rule) => Err(Impossible::Illegal {
             size: request.size,
             policy: policy.name().into(),
             block,
@@ -245,18 +241,15 @@ mod tests {
 
     fn rejection(inventory: &Inventory, size: u32, policy: &dyn PlacementPolicy) -> Reason {
         match place(inventory, &PlacementRequest::of_size(count(size)), policy) {
-            Placement::Fits(block) => panic!("it fits on {block}"),
-            Placement::Impossible(why) => why.into(),
+            Ok(block) => panic!("it fits on {block}"),
+            Err(why) => why.into(),
         }
     }
 
     #[track_caller]
     fn assert_fits(inventory: &Inventory, size: u32, policy: &dyn PlacementPolicy, first: u8) {
         let placed = place(inventory, &PlacementRequest::of_size(count(size)), policy);
-        assert_eq!(
-            placed,
-            Placement::Fits(Block::within(0, first, count(size)).unwrap())
-        );
+        assert_eq!(placed, Ok(Block::within(0, first, count(size)).unwrap()));
     }
 
     #[test]
@@ -409,22 +402,19 @@ mod tests {
         let request = PlacementRequest::of_size(count(8)).in_allocation(Some(two));
         assert_eq!(
             place(&inventory, &request, &FirstFit),
-            Placement::Fits(Block::within(0, 16, count(8)).unwrap())
+            Ok(Block::within(0, 16, count(8)).unwrap())
         );
         let outside = Pinned::new(ipus(0..8)).unwrap();
         let placed = place(&inventory, &request, &outside);
         assert!(matches!(
             placed,
-            Placement::Impossible(Impossible::Illegal {
+            Err(Impossible::Illegal {
                 rule: IllegalChoice::OutsideAllocation,
                 ..
             })
         ));
         let request = request.in_allocation(Some(AllocationId::new("five").unwrap()));
         let placed = place(&inventory, &request, &FirstFit);
-        assert!(matches!(
-            placed,
-            Placement::Impossible(Impossible::UnknownAllocation { .. })
-        ));
+        assert!(matches!(placed, Err(Impossible::UnknownAllocation { .. })));
     }
 }

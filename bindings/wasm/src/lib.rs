@@ -27,7 +27,7 @@ use ipu_core::allocator::{
 };
 use ipu_core::hardware::{Block, Inventory, IpuAddress, Partition, Topology};
 use ipu_core::job::{JobSpec, Limits, Observation, Plan, RawJob, check_plan, plan};
-use ipu_core::placement::{Placement, PlacementMode, PlacementRequest, place};
+use ipu_core::placement::{PlacementMode, PlacementRequest, place};
 use ipu_core::{ControllerName, CordonOwner, PartitionId, Reason, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -161,8 +161,8 @@ fn answer(request: &[u8]) -> Result<Value, String> {
             request,
             policy,
         } => json(match place(&inventory.build()?, &request, policy.policy()) {
-            Placement::Fits(block) => Placed::Fits(block),
-            Placement::Impossible(why) => Placed::Impossible(why.into()),
+            Ok(block) => Placed::Fits(block),
+            Err(why) => Placed::Impossible(why.into()),
         }),
         Request::Fits { inventory } => {
             let name = ControllerName::new("inventory").map_err(text)?;

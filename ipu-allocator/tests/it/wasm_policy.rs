@@ -2,7 +2,7 @@
 
 use ipu_allocator::{WasmPolicy, WasmPolicyError};
 use ipu_core::hardware::{Inventory, Topology};
-use ipu_core::placement::{Placement, PlacementRequest, place};
+use ipu_core::placement::{PlacementRequest, place};
 use ipu_core::{IpuCount, Reason};
 
 /// Loads a policy that declines in the test choice, whose request is the shortest, and then runs `code` and
@@ -31,8 +31,8 @@ fn policy(code: &str, answer: &str) -> WasmPolicy {
 fn place_four(policy: &WasmPolicy) -> Option<String> {
     let request = PlacementRequest::of_size(IpuCount::try_from(4).unwrap());
     match place(&Inventory::new(&Topology::pod64()), &request, policy) {
-        Placement::Fits(_) => None,
-        Placement::Impossible(why) => Some(Reason::from(why).code.as_str().to_owned()),
+        Ok(_) => None,
+        Err(why) => Some(Reason::from(why).code.as_str().to_owned()),
     }
 }
 

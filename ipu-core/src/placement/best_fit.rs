@@ -9,13 +9,13 @@ use crate::hardware::inventory::{Block, InventoryView};
 ///
 /// ```
 /// use ipu_core::hardware::{Block, Inventory, Topology};
-/// use ipu_core::placement::{BestFit, Placement, PlacementRequest, place};
+/// use ipu_core::placement::{BestFit, PlacementRequest, place};
 /// use ipu_core::{IpuCount, PartitionId};
 ///
 /// let mut inventory = Inventory::new(&Topology::pod16());
 /// inventory.occupy(PartitionId::new("other")?, Block::within(0, 12, IpuCount::try_from(1)?)?)?;
 /// let request = PlacementRequest::of_size(IpuCount::try_from(1)?);
-/// let Placement::Fits(block) = place(&inventory, &request, &BestFit) else { panic!("IPUs are free") };
+/// let block = place(&inventory, &request, &BestFit)?;
 /// assert_eq!(block.first().ipu, 13, "the smallest gap");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

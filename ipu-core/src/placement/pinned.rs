@@ -10,12 +10,12 @@ use crate::hardware::topology::IpuAddress;
 /// ```
 /// use ipu_core::IpuCount;
 /// use ipu_core::hardware::{Inventory, IpuAddress, Topology};
-/// use ipu_core::placement::{Pinned, Placement, PlacementRequest, place};
+/// use ipu_core::placement::{Pinned, PlacementRequest, place};
 ///
 /// let inventory = Inventory::new(&Topology::pod16());
 /// let pinned = Pinned::new([4, 5].map(|ipu| IpuAddress { link_domain: 0, ipu }))?;
 /// let request = PlacementRequest::of_size(IpuCount::try_from(2)?);
-/// let Placement::Fits(block) = place(&inventory, &request, &pinned) else { panic!("they are free") };
+/// let block = place(&inventory, &request, &pinned)?;
 /// assert_eq!(block.first().ipu, 4);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

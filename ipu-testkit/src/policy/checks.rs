@@ -82,7 +82,7 @@ impl PropertyChecker<'_> {
     ) -> Result<Placement, Box<BrokenProperty>> {
         let placement = place_checked(case, case.inventory, policy)?;
         let chosen = match &placement {
-            Placement::Fits(block) | Placement::Impossible(Impossible::Illegal { block, .. }) => Some(block),
+            Ok(block) | Err(Impossible::Illegal { block, .. }) => Some(block),
             _ => None,
         };
         if let Some((block, property)) =
@@ -96,8 +96,8 @@ impl PropertyChecker<'_> {
             return Err(case.broken(property, detail));
         }
         match &placement {
-            Placement::Fits(block) => self.check_cost(case, block)?,
-            Placement::Impossible(reported) => self.check_reason(case, reported)?,
+            Ok(block) => self.check_cost(case, block)?,
+            Err(reported) => self.check_reason(case, reported)?,
         }
         Ok(placement)
     }
@@ -231,7 +231,7 @@ impl PropertyChecker<'_> {
                 history: &history,
                 request,
             };
-            let Placement::Fits(block) = self.check_decision(now, policy)? else {
+            let Ok(block) = self.check_decision(now, policy)? else {
                 break;
             };
             let change = InventoryChange::occupy(&format!("placed-{placed}"), block);
@@ -344,8 +344,8 @@ fn block_text(block: &Block) -> String {
 
 fn decision_text(placement: &Placement) -> String {
     match placement {
-        Placement::Fits(block) => format!("chooses {}", block_text(block)),
-        Placement::Impossible(Impossible::Illegal { block, .. }) => {
+        Ok(block) => format!("chooses {}", block_text(block)),
+        Err(Impossible::Illegal { block, .. }) => {
             format!("chooses {}", block_text(block))
         }
         _ => "chooses nothing".to_owned(),

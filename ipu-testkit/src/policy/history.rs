@@ -68,7 +68,7 @@ pub(super) fn replay(
                 };
                 let placement = checker.check_decision(case, &*policy)?;
                 count(&reference, &request, &placement);
-                let Placement::Fits(block) = placement else {
+                let Ok(block) = placement else {
                     continue;
                 };
                 vec![InventoryChange::occupy(&format!("job-{number}"), block)]

@@ -118,11 +118,7 @@ impl PolicyReport {
         placement: &Placement,
     ) {
         self.placements += 1;
-        let by_size = if matches!(placement, Placement::Fits(_)) {
-            FITS
-        } else {
-            DOES_NOT_FIT
-        };
+        let by_size = if placement.is_ok() { FITS } else { DOES_NOT_FIT };
         self.add(by_size, request.size.order() as usize);
         self.add(IN_USE, fill(reference));
         self.add(FRAGMENTATION, fragmentation(reference));
@@ -140,12 +136,12 @@ impl PolicyReport {
             },
         );
         let answer = match placement {
-            Placement::Fits(_) => Some(0),
-            Placement::Impossible(Impossible::TooLarge { .. }) => Some(1),
-            Placement::Impossible(Impossible::NotEnoughFree { .. }) => Some(2),
-            Placement::Impossible(Impossible::Fragmented { .. }) => Some(3),
-            Placement::Impossible(Impossible::Cordoned { .. }) => Some(4),
-            Placement::Impossible(Impossible::UnknownAllocation { .. }) => Some(5),
+            Ok(_) => Some(0),
+            Err(Impossible::TooLarge { .. }) => Some(1),
+            Err(Impossible::NotEnoughFree { .. }) => Some(2),
+            Err(Impossible::Fragmented { .. }) => Some(3),
+            Err(Impossible::Cordoned { .. }) => Some(4),
+            Err(Impossible::UnknownAllocation { .. }) => Some(5),
             _ => None,
         };
         if let Some(answer) = answer {

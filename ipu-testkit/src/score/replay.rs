@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ipu_core::allocator::Policy;
 use ipu_core::hardware::{Block, Inventory};
-use ipu_core::placement::{Placement, PlacementPolicy, PlacementRequest, place};
+use ipu_core::placement::{PlacementPolicy, PlacementRequest, place};
 use ipu_core::{IpuCount, PartitionId, ReasonCode};
 
 use super::Score;
@@ -357,8 +357,8 @@ fn place_size(
     let size = u32::try_from(order).ok().and_then(IpuCount::from_order);
     let request = PlacementRequest::of_size(size.unwrap_or(IpuCount::MAX));
     match place(inventory, &request, policy) {
-        Placement::Fits(block) => Ok(block),
-        Placement::Impossible(impossible) => Err(impossible.code()),
+        Ok(block) => Ok(block),
+        Err(impossible) => Err(impossible.code()),
     }
 }
 

@@ -246,7 +246,7 @@ pub struct PlacementCase {
 /// than 64 IPUs has at most a few hundred choices.
 ///
 /// ```
-/// use ipu_core::placement::{FirstFit, Placement, place};
+/// use ipu_core::placement::{FirstFit, place};
 /// use proptest::prelude::*;
 ///
 /// let cases = ipu_testkit::strategies::placement_cases();
@@ -254,7 +254,7 @@ pub struct PlacementCase {
 ///     // Brute force and first fit agree on whether there is a place.
 ///     let impossible = case.reference.impossibility(&case.request);
 ///     let placed = place(&case.inventory, &case.request, &FirstFit);
-///     prop_assert_eq!(matches!(placed, Placement::Fits(_)), impossible.is_none());
+///     prop_assert_eq!(matches!(placed, Ok(_)), impossible.is_none());
 /// });
 /// ```
 pub fn placement_cases() -> impl Strategy<Value = PlacementCase> {

@@ -14,7 +14,7 @@ use ipu_allocator::WasmPolicy;
 use ipu_core::IpuCount;
 use ipu_core::allocator::{CapacityBySize, Change, Outcome};
 use ipu_core::hardware::{Block, Inventory};
-use ipu_core::placement::{Placement, PlacementRequest, place};
+use ipu_core::placement::{PlacementRequest, place};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -134,7 +134,7 @@ fn the_example_policy_spreads_partitions_over_link_domains() {
         ("d", 8, (3, 0)),
     ] {
         let request = PlacementRequest::of_size(IpuCount::try_from(size).unwrap());
-        let Placement::Fits(block) = place(&inventory, &request, &policy) else {
+        let Ok(block) = place(&inventory, &request, &policy) else {
             panic!("{holder} fits")
         };
         assert_eq!((block.first().link_domain, block.first().ipu), first, "{holder}");
@@ -144,7 +144,7 @@ fn the_example_policy_spreads_partitions_over_link_domains() {
     inventory.vacate(&"c".parse().unwrap()).unwrap();
     let request = PlacementRequest::of_size(IpuCount::try_from(128).unwrap());
     let whole = Block::whole([1, 2]).unwrap();
-    assert_eq!(place(&inventory, &request, &policy), Placement::Fits(whole));
+    assert_eq!(place(&inventory, &request, &policy), Ok(whole));
 }
 
 /// Runs `program` in the folder of its language, with module and vectors as further arguments and the module

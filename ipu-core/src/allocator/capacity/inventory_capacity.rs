@@ -13,7 +13,7 @@ use crate::hardware::inventory::{Block, Inventory};
 use crate::hardware::partition::{IpuPlace, PartitionSpec};
 use crate::hardware::topology::{IpuAddress, Topology};
 use crate::ids::{AgentId, ClusterId, CordonOwner, PartitionId};
-use crate::placement::{FirstFit, Impossible, Pinned, Placement, PlacementMode, PlacementRequest, place};
+use crate::placement::{FirstFit, Impossible, Pinned, PlacementMode, PlacementRequest, place};
 use crate::reason::{Reason, ReasonCode};
 use crate::units::IpuCount;
 
@@ -61,16 +61,14 @@ impl InventoryCapacity {
             place(&restricted(inventory, &ipus), &request, self.placement.policy())
         };
         match placement {
-            Placement::Fits(block) => Ok(block),
-            Placement::Impossible(_) if !is_possible(inventory.topology(), spec, &ipus) => {
+            Ok(block) => Ok(block),
+            Err(_) if !is_possible(inventory.topology(), spec, &ipus) => {
                 let (size, count) = (spec.size, places.len());
                 let message =
                     format!("cannot fit {size} IPUs: the {count} requested IPUs form no such partition");
                 Err(Reason::new(ReasonCode::TooLarge, message).with("size", size.get()))
             }
-            Placement::Impossible(why) => {
-                Err(busy_reason(inventory, spec, &ipus).unwrap_or_else(|| why.into()))
-            }
+            Err(why) => Err(busy_reason(inventory, spec, &ipus).unwrap_or_else(|| why.into())),
         }
     }
 }
@@ -104,10 +102,7 @@ impl Capacity for InventoryCapacity {
     ) -> Result<Vec<IpuPlace>, Reason> {
         let topology = self.inventory.topology();
         let block = if places.is_empty() {
-            match place(&self.inventory, &request_for(spec), self.placement.policy()) {
-                Placement::Fits(block) => block,
-                Placement::Impossible(why) => return Err(why.into()),
-            }
+            place(&self.inventory, &request_for(spec), self.placement.policy())?
         } else {
             self.place_within(spec, places)?
         };
@@ -340,10 +335,7 @@ fn is_possible(topology: &Topology, spec: &PartitionSpec, ipus: &[IpuAddress]) -
     let empty = restricted(&Inventory::new(topology), ipus);
     let placement = place(&empty, &request_for(spec), &FirstFit);
     // A placement reports an unknown allocation.
-    matches!(
-        placement,
-        Placement::Fits(_) | Placement::Impossible(Impossible::UnknownAllocation { .. })
-    )
+    matches!(placement, Ok(_) | Err(Impossible::UnknownAllocation { .. }))
 }
 
 /// Returns the reason that names who has the IPUs, by machine; none if all of them are free.

@@ -8,7 +8,7 @@ use ipu_core::allocator::{
     ServiceState, State, step,
 };
 use ipu_core::hardware::{Inventory, PartitionSpec, Topology};
-use ipu_core::placement::{FirstFit, Placement, PlacementRequest, place};
+use ipu_core::placement::{FirstFit, PlacementRequest, place};
 use ipu_core::{JobKey, Owner, PartitionId, Timestamp};
 use ipu_testkit::{JobOutcome, ScoreOptions, Trace, TraceJob, replay_trace};
 use proptest::prelude::*;
@@ -84,7 +84,7 @@ fn replay_through_allocator(trace: &Trace, topology: &Topology, limit: u32) -> V
                     && let Some(index) = queued.remove(&entry.id)
                 {
                     let size = PlacementRequest::of_size(entry.spec.size);
-                    let Placement::Fits(block) = place(&inventory, &size, &FirstFit) else {
+                    let Ok(block) = place(&inventory, &size, &FirstFit) else {
                         panic!("the allocator starts a job that does not fit");
                     };
                     inventory.occupy(entry.id.clone(), block).unwrap();

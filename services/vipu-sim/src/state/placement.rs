@@ -1,7 +1,7 @@
 //! Placement: the policies of `ipu-core` over an inventory derived from the state.
 
 use ipu_core::hardware::{Allocation, Block, Inventory, IpuAddress};
-use ipu_core::placement::{FirstFit, Pinned, Placement, PlacementPolicy, PlacementRequest, place};
+use ipu_core::placement::{FirstFit, Pinned, PlacementPolicy, PlacementRequest, place};
 use ipu_core::{CordonOwner, IpuCount};
 use ipu_vipu_client::wire::{PartitionIpu, PartitionRequirements};
 
@@ -196,10 +196,7 @@ fn fit(
     policy: &dyn PlacementPolicy,
 ) -> Option<Block> {
     let request = PlacementRequest::of_size(size).in_allocation(Some(allocation.id.clone()));
-    match place(inventory, &request, policy) {
-        Placement::Fits(block) => Some(block),
-        _ => None,
-    }
+    place(inventory, &request, policy).ok()
 }
 
 /// Sorts explicit IPUs by routing id. If all ids are zero, the order of the list applies.
