@@ -107,6 +107,8 @@ pub enum CallFault {
     LostRequest,
     /// The call takes effect, and the connection breaks before the reply.
     LostReply,
+    /// The call takes effect, and the connection breaks in the middle of the reply.
+    CutReply,
     /// The call takes effect twice in sequence; the caller receives either reply.
     Twice,
     /// The call has no effect, and the controller is reported unavailable (gRPC UNAVAILABLE).

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ipu_core::hardware::{IpuPlace, Partition, PartitionSpec, PartitionState};
@@ -156,9 +156,12 @@ pub(super) fn require(injected: FaultSupport, needs: &str) -> CaseOutcome {
 /// Waits until a partition is active. A controller that cannot be reached for now is asked again.
 pub(super) async fn wait_active(controller: &dyn VipuController, name: &str) -> CaseOutcome {
     let rule = "a partition becomes active";
+    let last = LastAnswer::default();
     let poll = async {
         loop {
-            match controller.partition_status(&id(name)).await {
+            let answer = controller.partition_status(&id(name)).await;
+            last.set(&answer);
+            match answer {
                 Ok(status) if status.state == PartitionState::Active => return Ok(()),
                 Ok(status) if matches!(status.state, PartitionState::Failed { .. }) => {
                     return Err(broken(rule, "ACTIVE", status.state.label()));
@@ -168,7 +171,7 @@ pub(super) async fn wait_active(controller: &dyn VipuController, name: &str) -> 
             }
         }
     };
-    in_time(rule, poll).await
+    in_time(rule, &last, poll).await
 }
 
 /// Removes a partition, which may be unknown, and waits until the controller no longer knows it. A removal
@@ -176,9 +179,12 @@ pub(super) async fn wait_active(controller: &dyn VipuController, name: &str) -> 
 pub(super) async fn remove(controller: &dyn VipuController, name: &str, removal: Removal) -> CaseOutcome {
     let rule = "a partition is removed";
     let (id, force) = (id(name), removal == Removal::Forced);
+    let last = LastAnswer::default();
     let poll = async {
         loop {
-            match controller.remove_partition(&id, force).await {
+            let answer = controller.remove_partition(&id, force).await;
+            last.set(&answer);
+            match answer {
                 Err(VipuError::NotFound { .. }) => return Ok(()),
                 Err(error) if error.retry() != Retry::Soon && error.label() != "refused" => {
                     return check_ok(rule, Err(error));
@@ -187,7 +193,9 @@ pub(super) async fn remove(controller: &dyn VipuController, name: &str, removal:
             }
             loop {
                 tokio::time::sleep(POLL_PAUSE).await;
-                match controller.partition_status(&id).await {
+                let answer = controller.partition_status(&id).await;
+                last.set(&answer);
+                match answer {
                     Err(VipuError::NotFound { .. }) => return Ok(()),
                     Ok(status) if status.state == PartitionState::Removing => {}
                     Ok(_) => break,
@@ -197,14 +205,33 @@ pub(super) async fn remove(controller: &dyn VipuController, name: &str, removal:
             }
         }
     };
-    in_time(rule, poll).await
+    in_time(rule, &last, poll).await
 }
 
-async fn in_time(rule: &str, work: impl Future<Output = CaseOutcome>) -> CaseOutcome {
+/// The last answer of a controller that is asked repeatedly.
+#[derive(Default)]
+struct LastAnswer(Mutex<String>);
+
+impl LastAnswer {
+    fn set<T: std::fmt::Debug>(&self, answer: &Result<T, VipuError>) {
+        let text = match answer {
+            Ok(value) => format!("{value:?}"),
+            Err(error) => error.to_string(),
+        };
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = text;
+    }
+}
+
+async fn in_time(
+    rule: &str,
+    LastAnswer(last): &LastAnswer,
+    work: impl Future<Output = CaseOutcome>,
+) -> CaseOutcome {
     tokio::time::timeout(WAIT_TIMEOUT, work)
         .await
         .unwrap_or_else(|_| {
-            let actual = format!("not after {WAIT_TIMEOUT:?}");
+            let last = last.lock().unwrap_or_else(PoisonError::into_inner);
+            let actual = format!("not after {WAIT_TIMEOUT:?}; the last answer was {last}");
             Err(broken(rule, "in time", actual))
         })
 }

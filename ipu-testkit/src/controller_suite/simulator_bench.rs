@@ -124,6 +124,7 @@ impl ControllerBench for SimulatorBench {
         let kind = match fault {
             CallFault::LostRequest => FaultKind::Refuse,
             CallFault::LostReply => FaultKind::DropReply,
+            CallFault::CutReply => FaultKind::CutReply,
             CallFault::Twice => FaultKind::Twice,
             CallFault::Unavailable => FaultKind::Error { rate: 1.0, seed: 0 },
             CallFault::Silence => FaultKind::Hang,

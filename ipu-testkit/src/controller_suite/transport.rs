@@ -12,6 +12,7 @@ use crate::conformance::{CaseError, CaseOutcome, check_eq};
 
 cases![
     a_lost_reply_is_ambiguous_and_the_status_resolves_it,
+    a_cut_reply_is_ambiguous_and_the_status_resolves_it,
     a_lost_request_is_ambiguous_and_the_status_resolves_it,
     an_unavailable_controller_error_is_retryable,
     a_broken_connection_is_reestablished,
@@ -43,6 +44,17 @@ async fn a_lost_reply_is_ambiguous_and_the_status_resolves_it(harness: Harness) 
     )?;
     fixture.remove("p1", Removal::Regular).await?;
     fixture.check_all_free(16).await
+}
+
+/// "Without a complete reply, the error is Timeout or Unreachable" (guide, transport).
+async fn a_cut_reply_is_ambiguous_and_the_status_resolves_it(harness: Harness) -> CaseOutcome {
+    let fixture = harness.start(Setup::quick(Topology::pod16())).await;
+    fixture.inject(CallKind::Create, CallFault::CutReply).await?;
+    check_ambiguous(AMBIGUOUS, fixture.create("p1", 4).await)?;
+    fixture.check_active("p1").await?;
+    fixture.inject(CallKind::List, CallFault::CutReply).await?;
+    check_ambiguous(AMBIGUOUS, fixture.controller.list_partitions(None).await)?;
+    fixture.check_listing(&["p1"]).await
 }
 
 /// A lost request is ambiguous like a lost reply.

@@ -190,10 +190,11 @@ impl ControllerBench for Bench {
 }
 
 /// Cases that need more of a bench.
-const UNSUPPORTED: [&str; 12] = [
+const UNSUPPORTED: [&str; 13] = [
     "a_reset_in_progress_is_visible",
     "a_failed_partition_is_in_error_and_can_be_removed",
     "a_lost_reply_is_ambiguous_and_the_status_resolves_it",
+    "a_cut_reply_is_ambiguous_and_the_status_resolves_it",
     "a_lost_request_is_ambiguous_and_the_status_resolves_it",
     "an_unavailable_controller_error_is_retryable",
     "a_broken_connection_is_reestablished",

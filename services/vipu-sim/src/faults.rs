@@ -49,6 +49,8 @@ pub enum FaultKind {
     },
     /// Executes the call and drops its reply: the stream or connection breaks.
     DropReply,
+    /// Executes the call and sends the first half of its reply: the stream or connection breaks then.
+    CutReply,
     /// Executes the call twice in sequence, as a repeated delivery does. The caller gets the second reply.
     Twice,
     /// Neither executes the call nor replies.
@@ -126,6 +128,7 @@ pub(crate) enum FaultOutcome {
     Normal,
     Error,
     DropReply,
+    CutReply,
     Twice,
     Hang,
     Refuse,
@@ -175,6 +178,7 @@ impl Faults {
                 FaultKind::Error { rate, .. } if candidate.next_random() >= rate => continue,
                 FaultKind::Error { .. } => FaultOutcome::Error,
                 FaultKind::DropReply => FaultOutcome::DropReply,
+                FaultKind::CutReply => FaultOutcome::CutReply,
                 FaultKind::Twice => FaultOutcome::Twice,
                 FaultKind::Hang => FaultOutcome::Hang,
                 FaultKind::Refuse => FaultOutcome::Refuse,
@@ -201,6 +205,7 @@ impl ActiveFault {
             FaultKind::Error { seed, .. } => seed,
             FaultKind::Latency { .. }
             | FaultKind::DropReply
+            | FaultKind::CutReply
             | FaultKind::Twice
             | FaultKind::Hang
             | FaultKind::Refuse => 0,

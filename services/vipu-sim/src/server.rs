@@ -2,10 +2,11 @@
 //! HTTP/2.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use http_body_util::{BodyExt as _, Channel, Collected, Full, LengthLimitError, Limited};
 use ipu_serve::Handler;
 use ipu_vipu_client::wire::user_service_server::UserServiceServer;
 use ipu_vipu_client::wire::version_service_server::VersionServiceServer;
@@ -24,6 +25,9 @@ use crate::state::PodState;
 
 /// Maximum size of a REST request body in bytes: an explicit placement of 256 IPUs takes 25 KiB.
 const MAX_BODY_BYTES: usize = 64 * 1024;
+
+/// Time for which half of a reply may be sent before its connection breaks.
+const FLUSH_TIME: Duration = Duration::from_millis(20);
 
 /// State shared by all connections.
 pub(crate) struct ServerContext {
@@ -109,6 +113,7 @@ impl ServerContext {
                 self.dispatch(protocol, request).await;
                 Err(BrokenConnection)
             }
+            FaultOutcome::CutReply => Ok(cut(self.dispatch(protocol, request).await).await),
             FaultOutcome::Twice => {
                 let (head, body) = request.into_parts();
                 let body = body.collect().await.map_err(|_| BrokenConnection)?.to_bytes();
@@ -169,6 +174,23 @@ impl Handler for ServerContext {
     fn accepts(&self) -> bool {
         !self.refuses_connections()
     }
+}
+
+/// Returns the first half of a reply, whose connection or stream then breaks.
+async fn cut(reply: Response<Body>) -> Response<Body> {
+    let (mut head, body) = reply.into_parts();
+    let whole = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
+    head.headers.insert(header::CONTENT_LENGTH, whole.len().into());
+    let (mut sender, body) = Channel::<Bytes, BrokenConnection>::new(1);
+    tokio::spawn(async move {
+        let sent = sender.send_data(whole.slice(..whole.len() / 2)).await;
+        // The server sends nothing of what it has not yet flushed when the body breaks.
+        tokio::time::sleep(FLUSH_TIME).await;
+        if sent.is_ok() {
+            sender.abort(BrokenConnection);
+        }
+    });
+    Response::from_parts(head, Body::new(body))
 }
 
 fn infallible<T>(result: Result<T, std::convert::Infallible>) -> T {
