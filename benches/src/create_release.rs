@@ -48,7 +48,7 @@ impl Pairs {
         let mut options = Options::default();
         options.topologies.insert(name.clone(), topology);
         let controller = InstantController::new();
-        let pool: ControllerPool = ControllerPool::single(name, Arc::new(controller));
+        let pool = ControllerPool::single(name, Arc::new(controller));
         let pairs = Self {
             allocator: Allocator::start(options, Arc::new(store), pool),
             names: Arc::default(),

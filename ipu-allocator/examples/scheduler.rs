@@ -51,7 +51,7 @@ async fn main() -> Result<()> {
     let endpoint = pod.addr().try_into()?;
     let controller = GrpcController::connect(&endpoint, &ConnectOptions::default())?;
     // The name stays, although the port of the simulator changes.
-    let pool: ControllerPool = ControllerPool::single("pod16".parse()?, Arc::new(controller));
+    let pool = ControllerPool::single("pod16".parse()?, Arc::new(controller));
     // The jobs end with this process.
     let process = ProcessHolder::own()?.to_string();
     let mut options = Options::default();

@@ -270,8 +270,11 @@ impl Allocator {
         answer.await.unwrap_or(Err(AllocatorError::Ended))
     }
 
-    /// Requests the partition of `request`, and waits until it is active, failed or rejected, at most until
-    /// `until`. The request stays recorded after that. Safe to repeat.
+    /// Requests the partition of `request`, and waits until it is active, failed or rejected, but no longer
+    /// than `until`, an instant of tokio. Safe to repeat.
+    ///
+    /// Except after a rejection, the request is recorded then, queued or failed ones too: who no longer wants
+    /// it calls [`release`](Self::release).
     ///
     /// If the caller drops the future before the request is recorded, it is not recorded.
     ///
@@ -748,7 +751,8 @@ impl Allocator {
         })
     }
 
-    /// Returns the reason that the partition of `entry` is not ready; none if it is.
+    /// Returns the reason that the partition of `entry` is not ready; none if it is. For a request that may
+    /// wait for IPUs, the queue of [`view`](Self::view) has its position too.
     #[must_use]
     pub fn reason(&self, entry: &Entry) -> Option<Reason> {
         if entry.phase == Phase::Queued {

@@ -6,7 +6,6 @@
 /// here come first and so replace them.
 macro_rules! pages {
     ($($page:ident)*) => {$(
-        /// [allocator alone]: crate::guide::scheduler#the-allocator-alone
         /// [benchmarks]: https://github.com/ipu-sdk/ipu-sdk/blob/main/docs/performance.md#placement-policies
         /// [crate]: crate::guide::overview#create-the-crate
         /// [ipuctl]: https://github.com/ipu-sdk/ipu-sdk/blob/main/docs/ipuctl.md

@@ -19,7 +19,7 @@
 //! let simulator = Simulator::builder(Topology::pod16()).start().await?;
 //! let endpoint = simulator.addr().try_into()?;
 //! let controller = GrpcController::connect(&endpoint, &ConnectOptions::default())?;
-//! let pool: ControllerPool = ControllerPool::single("pod16".parse()?, Arc::new(controller));
+//! let pool = ControllerPool::single("pod16".parse()?, Arc::new(controller));
 //! let allocator = Allocator::start(Options::default(), Arc::new(MemoryStore::default()), pool);
 //! allocator.leading().wait_for(|leading| *leading).await?;
 //!

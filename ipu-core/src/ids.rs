@@ -130,7 +130,7 @@ name_type!(
     AgentId, "agent id", 253, "1 to 253 printable characters without blanks", |c| c.is_ascii_graphic()
 );
 name_type!(
-    /// The name of a V-IPU controller among several: its `host:port`.
+    /// The name of a V-IPU controller among several: its `host:port`, or any other name.
     ControllerName, "controller name", 253, "1 to 253 printable characters without blanks", |c| c.is_ascii_graphic()
 );
 name_type!(

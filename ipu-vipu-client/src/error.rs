@@ -71,7 +71,7 @@ pub enum VipuError {
         waited: Duration,
     },
     /// The controller is unreachable or closed the connection. The operation may have been done.
-    #[error("no connection to {endpoint}: {detail}")]
+    #[error("no reply from {endpoint}: {detail}")]
     Unreachable {
         /// The controller.
         endpoint: String,

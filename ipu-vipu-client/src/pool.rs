@@ -161,13 +161,15 @@ impl<C: ?Sized> Member<C> {
     }
 }
 
-impl<C: ?Sized> ControllerPool<C> {
+impl ControllerPool {
     /// Creates a pool of one controller.
     #[must_use]
-    pub fn single(name: ControllerName, controller: Arc<C>) -> Self {
+    pub fn single(name: ControllerName, controller: Arc<dyn VipuController>) -> Self {
         Self::new([(name, controller)])
     }
+}
 
+impl<C: ?Sized> ControllerPool<C> {
     /// Creates a pool of the given controllers, in the order of preference. Of two controllers with one name,
     /// the first is kept.
     #[must_use]

@@ -452,7 +452,7 @@ async fn each_partition_that_is_not_ready_has_its_reason() {
     let silent = "controller fake has not replied within 1s";
     assert_eq!(bed.allocator.reason(&creating).unwrap().message, silent);
     bed.allocator.pool().record(&name(), &Err::<(), _>(lost()));
-    let unavailable = "controller fake is unavailable: no connection to fake: gone";
+    let unavailable = "controller fake is unavailable: no reply from fake: gone";
     assert_eq!(bed.allocator.reason(&creating).unwrap().message, unavailable);
 }
 

@@ -9,6 +9,10 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 /// A job as submitted. [`RawJob::parse`] converts it to a `JobSpec`.
+///
+/// Its JSON has the keys `metadata` and `spec` of an IPUJob and no other: `ipu-k8s` reads whole manifests.
+/// The keys are in camel case, and unknown ones are errors. A program that makes up the identity of a job
+/// calls [`RawMetadata::assign`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -45,7 +49,10 @@ impl RawMetadata {
     }
 }
 
-/// Specification of a job as submitted. Meaning, rules and defaults: `docs/ipujob.md`.
+/// Specification of a job as submitted. The documentation of the [IPUJob] has the
+/// meaning, rules and default of each field; all are optional.
+///
+/// [IPUJob]: https://github.com/ipu-sdk/ipu-sdk/blob/main/docs/ipujob.md
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]

@@ -235,7 +235,7 @@ impl SchedulerUnderTest for Bench {
         let entered = runtime.enter();
         let endpoint = self.controller.try_into().unwrap();
         let controller = GrpcController::connect(&endpoint, &ConnectOptions::default()).unwrap();
-        let pool: ControllerPool = ControllerPool::single("pod16".parse().unwrap(), Arc::new(controller));
+        let pool = ControllerPool::single("pod16".parse().unwrap(), Arc::new(controller));
         let allocator = Allocator::start(options(), scheduler.partitions, pool);
         drop(entered);
         self.running = Some((runtime, allocator));

@@ -40,7 +40,7 @@ fn members_are_in_the_order_of_the_list() {
 
 #[test]
 fn a_single_controller_needs_no_address() {
-    let pool = ControllerPool::<str>::single(name("sim"), Arc::from("x"));
+    let pool = ControllerPool::<str>::new([(name("sim"), Arc::from("x"))]);
     assert_eq!(pool.get(&name("sim")).as_deref(), Some("x"));
     assert_eq!(pool.members().len(), 1);
 }

@@ -49,9 +49,11 @@ pub enum BlockError {
 /// The IPUs of one partition.
 ///
 /// A partition that this crate places is *aligned*. It is a block of 1 to 64 IPUs of one link domain that
-/// starts at a multiple of its size, or 2^k whole link domains. This is the buddy model, an assumption; see
-/// `docs/placement.md`. A controller may choose differently, so a block can also be any other set of IPUs.
-/// Such a block is recorded, never chosen.
+/// starts at a multiple of its size, or 2^k whole link domains. This is the buddy model, an
+/// [assumption]. A controller may choose differently, so a block can also be any other set of IPUs. Such a
+/// block is recorded, never chosen.
+///
+/// [assumption]: https://github.com/ipu-sdk/ipu-sdk/blob/main/docs/placement.md#what-is-assumed
 ///
 /// ```
 /// use ipu_core::IpuCount;
