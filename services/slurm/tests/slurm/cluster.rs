@@ -275,15 +275,23 @@ impl Cluster {
         });
     }
 
-    /// Waits until slurmctld has saved the present state of a job, so that a kill does not lose it.
+    /// Waits until slurmctld has saved the present state of a job and of all nodes, so that a kill does not
+    /// lose it. slurmctld saves the nodes after the jobs.
     pub(crate) fn wait_for_saved_state(&self, job: &str) {
-        let path = self.bed.directory().join("state/job_state");
-        let modified = || fs::metadata(&path).and_then(|data| data.modified()).ok();
-        let before = modified();
+        let state = self.bed.directory().join("state");
+        let modified = |file| {
+            fs::metadata(state.join(file))
+                .and_then(|data| data.modified())
+                .ok()
+        };
+        let before = ["job_state", "node_state"].map(|file| (file, modified(file)));
+        for object in ["NodeName=ALL", &format!("JobId={job}")] {
+            self.bed.succeed("scontrol", &["update", object, "Comment=saved"]);
+        }
         self.bed
-            .succeed("scontrol", &["update", &format!("JobId={job}"), "Comment=saved"]);
-        self.bed
-            .wait_until("slurmctld has saved the job", || modified() != before);
+            .wait_until("slurmctld has saved the job and the nodes", || {
+                before.iter().all(|(file, before)| modified(file) != *before)
+            });
     }
 
     /// Waits until a partition is released. Meanwhile no process with this command line may outlive it.
